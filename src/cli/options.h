@@ -1,0 +1,57 @@
+#pragma once
+// One flag table feeds the parser, --help and the attributes recorded with every row.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/setting.h"
+
+namespace trainsuite {
+
+/// What the command line asked for. An empty optional: the suite's own default applies.
+struct Options {
+  std::string suite;
+  // what
+  std::vector<std::string> case_globs;
+  std::vector<std::string> sizes;
+  bool list = false;
+  bool plan = false;
+  bool version = false;
+  bool help = false;
+  // where
+  std::string device = "auto";  // auto|cuda|cpu
+  std::string comm = "auto";    // auto|nccl|mpi
+  std::string link = "auto";    // auto|shm|socket
+  bool oversubscribe = false;
+  std::string interface;                   // network interface name, empty: library's choice
+  std::optional<double> memory_limit_gib;  // cap on the device allocator, GiB
+  // how much
+  std::optional<std::int64_t> steps, warmup, micro_batch, accumulate, sequence, vocabulary;
+  std::int64_t repeats = 1;
+  std::int64_t seed = 1;
+  // recipe
+  std::string precision = "auto";  // auto|bf16|fp32
+  std::string attention = "auto";  // auto|cudnn|flash|efficient|math
+  std::string loss_kernel = "auto";  // auto|fused|reference
+  std::optional<double> learning_rate;
+  std::string instrumentation = "on";  // on|off: off times only the whole loop
+  bool deterministic = false;
+  // result
+  std::string out;
+  double time_limit_seconds = 1800;  // a case
+  bool json = false;
+};
+
+/// Parses a command line (argv[0] is skipped). `suites` are the known suite names.
+/// Throws UsageError with one line that names the fault and the nearest valid name.
+Options parse_options(int argc, const char* const* argv, const std::vector<std::string>& suites);
+
+/// The text of --help, generated from the flag table.
+std::string help_text(const std::vector<std::string>& suites);
+
+/// Every flag's value under its recorded name, from the same table; unset ones are left out.
+Settings recorded_settings(const Options& options);
+
+}  // namespace trainsuite

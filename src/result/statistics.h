@@ -1,0 +1,35 @@
+#pragma once
+// Pure arithmetic of the summaries.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "result/record.h"
+
+namespace trainsuite {
+
+/// Linear-interpolated quantile (numpy's default), 0 <= q <= 1. Throws Error when empty.
+double quantile(std::vector<double> values, double q);
+double mean(const std::vector<double>& values);
+
+struct StepSummary {
+  double median_seconds, p10_seconds, p90_seconds, mean_seconds;
+  int slowest_rank;  // the rank with the largest own median
+};
+/// Over the measured steps of all ranks: per step the slowest rank's time, then its median and
+/// p10/p90. Absent when there is no measured step.
+std::optional<StepSummary> summarize_steps(const CaseRecord& record);
+
+/// The named series of one rank, or nullptr.
+const Series* find_series(const RankRecord& rank, const std::string& name);
+
+/// tokens_per_step / median step time. Sum over ranks of own rate for `independent`.
+std::optional<double> tokens_per_second(const CaseRecord& record);
+
+/// FLOPs per token of a decoder, forward and backward. Matmul parameters (input embedding
+/// excluded, head included) take 6 each; attention 12 x layers x width x sequence, halved when
+/// causal (Chowdhery et al. 2022, PaLM, appendix B).
+double flops_per_token(double matmul_parameters, double layers, double width, double sequence,
+                       bool causal_halving);
+
+}  // namespace trainsuite
