@@ -32,8 +32,8 @@ struct Options {
   std::int64_t repeats = 1;
   std::int64_t seed = 1;
   // recipe
-  std::string precision = "auto";  // auto|bf16|fp32
-  std::string attention = "auto";  // auto|cudnn|flash|efficient|math
+  std::string precision = "auto";    // auto|bf16|fp32
+  std::string attention = "auto";    // auto|cudnn|flash|efficient|math
   std::string loss_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
@@ -45,11 +45,16 @@ struct Options {
 };
 
 /// Parses a command line (argv[0] is skipped). `suites` are the known suite names.
-/// Throws UsageError with one line that names the fault and the nearest valid name.
+/// Throws UsageError with one line (without "trainsuite: " before it) that names the fault and the
+/// nearest valid name. With --help or --version the suite may be missing.
 Options parse_options(int argc, const char* const* argv, const std::vector<std::string>& suites);
 
 /// The text of --help, generated from the flag table.
 std::string help_text(const std::vector<std::string>& suites);
+
+/// What can only be judged once the device is known: `cuda` as chosen, `comm` "nccl" or "mpi".
+/// Throws UsageError for flags that contradict them (--link on a CPU, NCCL without a GPU, ...).
+void check_consistency(const Options& options, bool cuda, const std::string& comm);
 
 /// Every flag's value under its recorded name, from the same table; unset ones are left out.
 Settings recorded_settings(const Options& options);

@@ -1,6 +1,7 @@
 #pragma once
 // A case: one row of a suite's table, with all settings resolved.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,12 @@ struct Case {
   std::string recipe;  // "accumulate4"
   std::string name() const { return size + "-" + recipe; }
 
-  bool one_rank = false;     // runs on rank 0 alone while the others wait
-  bool communicates = true;  // gradients go through the communicator (also on one rank)
+  std::string what;  // what the row does, for the plan: "bf16 gradients on the wire"
+  int ranks = 1;     // that take part: 1 where rank 0 runs alone
+  std::int64_t tokens_per_step() const { return micro_batch * accumulate * sequence * ranks; }
+
+  bool one_rank = false;      // runs on rank 0 alone while the others wait
+  bool communicates = true;   // gradients go through the communicator (also on one rank)
   std::string wire = "fp32";  // fp32|bf16: dtype of gradients on the wire
   std::int64_t micro_batch = 8, accumulate = 1, sequence = 1024, vocabulary = 50304;
   std::int64_t steps = 40, warmup = 10;  // measured steps follow the warm-up
@@ -21,6 +26,8 @@ struct Case {
   std::string precision = "bf16";  // bf16|fp32
   std::string attention = "auto", loss_kernel = "auto";
   std::int64_t seed = 1;
+  std::optional<std::int64_t> predicted_bytes;  // peak of a device, where it can be foretold
+  double work = 1;  // expected cost relative to other cases, for the ETA
 };
 
 }  // namespace trainsuite
