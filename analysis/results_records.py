@@ -1,0 +1,90 @@
+"""What is written to a result file, as plain dataclasses (the twins of src/result/record.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SCHEMA = "trainsuite"
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "oom", "failed", "timeout", "skipped")
+# What may grow beyond this many bytes is stored as a dataset instead of an attribute.
+ATTRIBUTE_LIMIT_BYTES = 60_000
+
+Value = bool | int | float | str
+
+
+class ResultError(Exception):
+    """A result file that cannot be read or written; one line that names it and the fix."""
+
+
+@dataclass
+class RankSeries:
+    """One rank's value per step (warm-up included), NaN where unknown."""
+
+    name: str  # "step_seconds"
+    unit: str  # s, byte, token, 1
+    values: list[float]
+
+
+@dataclass
+class RankRecord:
+    """What one rank measured in one case."""
+
+    rank: int
+    series: list[RankSeries] = field(default_factory=list)
+    facts: dict[str, Value] = field(default_factory=dict)  # scalar results of this rank
+
+
+@dataclass
+class RankIdentity:
+    """Where a rank ran. Unknown texts are empty; memory_bytes is 0 on a CPU rank."""
+
+    rank: int
+    local_rank: int = 0
+    host: str = ""
+    device_name: str = ""
+    uuid: str = ""
+    pci_bus_id: str = ""
+    memory_bytes: int = 0
+    cores: str = ""  # "0-7"
+
+
+@dataclass
+class HostIdentity:
+    """A host of the run."""
+
+    host: str
+    cpu_model: str = ""
+    kernel: str = ""
+    virtualisation: str = ""
+    sockets: int = 0
+    cores: int = 0
+    ram_bytes: int = 0
+
+
+@dataclass
+class RunRecord:
+    """One invocation."""
+
+    created_utc: str  # ISO 8601, Z
+    argv: list[str] = field(default_factory=list)
+    planned: list[str] = field(default_factory=list)  # case names, in order, each once
+    attributes: dict[str, Value] = field(default_factory=dict)  # versions, environment, Slurm ids
+    ranks: list[RankIdentity] = field(default_factory=list)
+    hosts: list[HostIdentity] = field(default_factory=list)
+
+
+@dataclass
+class CaseRecord:
+    """One row: a case, its settings, what every rank measured."""
+
+    suite: str
+    name: str
+    repeat: int = 0
+    status: str = "ok"
+    reason: str = ""  # empty when ok
+    settings: dict[str, Value] = field(default_factory=dict)
+    results: dict[str, Value] = field(default_factory=dict)
+    checks: dict[str, Value] = field(default_factory=dict)
+    warmup: list[bool] = field(default_factory=list)  # [steps], True for a warm-up step
+    ranks: list[RankRecord] = field(default_factory=list)  # those that took part

@@ -1,0 +1,235 @@
+"""Writes result files that survive kill -9: a finished case is never lost.
+
+The rules of src/result/result_file.h: while the file is small each new case makes a new copy,
+synced and renamed over the path; beyond that cases lie as part files in `<path>.parts/` and are
+joined when they have grown to half of the main file, and at the end. HDF5 works on images in
+memory only, so a full disk or a kill never meets a half-written HDF5 file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+from pathlib import Path
+
+import h5py
+
+from results_layout import put_case, put_root, put_run
+from results_records import CaseRecord, ResultError, RunRecord
+
+SMALL_FILE_BYTES = 8 << 20
+
+
+def default_path(suite: str, folder: str = "results") -> str:
+    """results/<suite>-<UTC time>[-<Slurm job>[_<array task>]].h5, with a suffix on collision;
+    makes the folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    stem = f"{folder}/{suite}-{now}{slurm_suffix()}"
+    number, path = 1, f"{stem}.h5"
+    while os.path.lexists(path) or os.path.lexists(path + ".parts"):
+        number += 1
+        path = f"{stem}-{number}.h5"
+    return path
+
+
+def slurm_suffix() -> str:
+    """-<job>, or -<array job>_<task> within an array; empty outside Slurm."""
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    if task:
+        job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID", "")
+        return f"-{job}_{task}"
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return f"-{job}" if job else ""
+
+
+def check_creatable(path: str) -> None:
+    """Raises ResultError, before anything is measured, when `path` cannot be created."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise ResultError(f"--out {path}: the folder '{folder}' does not exist; create it first")
+    if os.path.lexists(path):
+        raise ResultError(f"--out {path}: the file exists and is never overwritten; "
+                          "name another or remove it")
+    if os.path.lexists(path + ".parts"):
+        raise ResultError(f"--out {path}: '{path}.parts' of an earlier run exists; "
+                          "name another file or remove it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ResultError(f"--out {path}: the folder '{folder}' is not writable; "
+                          "choose another folder")
+
+
+def sync_folder(folder: str) -> None:
+    """Makes renames in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_temporary(path: str, image: bytes) -> str:
+    """A synced file of that content beside `path`; returns its name. Nothing stays on failure."""
+    folder, base = os.path.split(path)
+    temporary = os.path.join(folder, f".{base}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(image)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        os.unlink(temporary)
+        raise ResultError(f"cannot write {path}: {error.strerror}; "
+                          "the cases recorded before are kept") from error
+    return temporary
+
+
+def new_image(fill) -> bytes:
+    """The bytes of a new HDF5 file that `fill(file)` has filled."""
+    with h5py.File(secrets.token_hex(8), "w", driver="core", backing_store=False) as file:
+        fill(file)
+        file.flush()
+        return file.id.get_file_image()
+
+
+def changed_image(image: bytes, change) -> bytes:
+    """The bytes of the HDF5 file in `image` after `change(file)`."""
+    with h5py.File(h5py.h5f.open_file_image(image, flags=1)) as file:  # 1: writable copy
+        change(file)
+        file.flush()
+        return file.id.get_file_image()
+
+
+def copy_cases(source: h5py.File, target: h5py.File) -> None:
+    """Copies every case of `source` that `target` lacks."""
+    for suite in source:
+        if suite == "runs":
+            continue
+        for case in source[suite]:
+            for repeat in source[f"{suite}/{case}"]:
+                path = f"{suite}/{case}/{repeat}"
+                if path not in target:
+                    source.copy(path, target.require_group(f"{suite}/{case}"), name=repeat)
+
+
+def join_parts(file: h5py.File, paths: list[str]) -> None:
+    """Copies the cases of the part files into `file`."""
+    for path in paths:
+        with h5py.File(h5py.h5f.open_file_image(Path(path).read_bytes())) as part:
+            copy_cases(part, file)
+
+
+class ResultWriter:
+    """Creates `path` exclusively and adds cases durably.
+
+    Raises ResultError when the path exists, its folder is missing or not writable.
+    """
+
+    def __init__(self, path: str, run: RunRecord):
+        check_creatable(path)
+        self.path = path
+        self._parts_folder = path + ".parts"
+        self._planned = set(run.planned)
+        self._seen: set[str] = set()
+        self._rows: set[tuple[str, str, int]] = set()
+        self._parts: list[str] = []
+        self._parts_made = 0
+        self._parts_bytes = 0
+        self._file_id = secrets.token_hex(16)
+
+        def fill(file: h5py.File) -> None:
+            put_root(file, self._file_id)
+            put_run(file, 0, run)
+
+        image = new_image(fill)
+        temporary = write_temporary(path, image)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise ResultError(f"--out {path}: the file exists and is never overwritten; "
+                              "name another or remove it") from None
+        finally:
+            os.unlink(temporary)
+        sync_folder(os.path.dirname(path) or ".")
+        self._remember(image)
+
+    def append(self, record: CaseRecord) -> None:
+        """Adds one row durably: on return it survives kill -9."""
+        row = (record.suite, record.name, record.repeat)
+        if row in self._rows:
+            raise ResultError(f"{record.suite}/{record.name}/{record.repeat} is already recorded")
+        if self._main_bytes < SMALL_FILE_BYTES:
+            image = self._image or Path(self.path).read_bytes()
+            self._replace(changed_image(image, lambda file: put_case(file, 0, record)))
+        else:
+            self._append_part(record)
+        self._rows.add(row)
+        self._seen.add(record.name)
+        if 2 * self._parts_bytes >= self._main_bytes:
+            self._join()
+
+    def finish(self) -> None:
+        """Joins the parts; marks the file complete if every planned name has a result."""
+        self._join(complete=self._planned <= self._seen)
+
+    def _remember(self, image: bytes) -> None:
+        self._main_bytes = len(image)
+        self._image = image if len(image) < SMALL_FILE_BYTES else None
+        self._identity = self._identify()
+
+    def _identify(self) -> tuple[int, int]:
+        status = os.stat(self.path)
+        return status.st_dev, status.st_ino
+
+    def _check_ours(self) -> None:
+        """Another run's file at our path must not be overwritten."""
+        try:
+            same = self._identify() == self._identity
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise ResultError(f"{self.path} was removed or replaced by another program during "
+                              "this run; it is left as it is")
+
+    def _replace(self, image: bytes) -> None:
+        self._check_ours()
+        temporary = write_temporary(self.path, image)
+        os.replace(temporary, self.path)
+        sync_folder(os.path.dirname(self.path) or ".")
+        self._remember(image)
+
+    def _append_part(self, record: CaseRecord) -> None:
+        def fill(file: h5py.File) -> None:
+            put_root(file, self._file_id)
+            put_case(file, 0, record)
+
+        if self._parts_made == 0:
+            os.makedirs(self._parts_folder, exist_ok=True)
+            sync_folder(os.path.dirname(self.path) or ".")
+        image = new_image(fill)
+        part = os.path.join(self._parts_folder, f"{self._parts_made}.h5")
+        os.replace(write_temporary(part, image), part)
+        sync_folder(self._parts_folder)
+        self._parts_made += 1
+        self._parts.append(part)
+        self._parts_bytes += len(image)
+
+    def _join(self, complete: bool = False) -> None:
+        """One file again. The parts go only after the joined file is durable."""
+        if not self._parts and not complete:
+            return
+
+        def change(file: h5py.File) -> None:
+            join_parts(file, self._parts)
+            file.attrs.modify("complete", int(complete))
+
+        self._check_ours()
+        self._replace(changed_image(self._image or Path(self.path).read_bytes(), change))
+        for part in self._parts:
+            os.unlink(part)
+        self._parts, self._parts_bytes = [], 0
+        if self._parts_made:
+            os.rmdir(self._parts_folder)
+            self._parts_made = 0
