@@ -4,7 +4,9 @@ find_package(HDF5 REQUIRED COMPONENTS CXX)
 set(Boost_USE_STATIC_LIBS ON)  # the machines that run a carried build need not have Boost
 find_package(Boost REQUIRED COMPONENTS program_options)
 find_package(nlohmann_json REQUIRED)
+unset(CMAKE_CUDA_ARCHITECTURES)  # torch sets the flags from TORCH_CUDA_ARCH_LIST and warns of this
 find_package(Torch REQUIRED)
+set(CMAKE_CUDA_ARCHITECTURES OFF)
 
 # The wheels put NCCL beside torch: <site-packages>/nvidia/nccl.
 get_filename_component(site_packages "${TORCH_INSTALL_PREFIX}/.." ABSOLUTE)
