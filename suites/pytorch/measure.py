@@ -1,0 +1,153 @@
+"""Clocks and gauges: recorded in the loop, read after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+PHASES = ("data", "forward", "backward", "exposed_sync", "optimizer")
+BOUNDARY = "boundary"  # between two steps: start of one, end of the one before
+
+
+class StepClock:
+    """Times the phases of steps; a mark says what the work since the previous mark was.
+
+    On CUDA a mark is an event on the current stream, elsewhere the steady clock.
+    """
+
+    def __init__(self, device: torch.device, steps: int, marks_per_step: int) -> None:
+        self._cuda = device.type == "cuda"
+        self._labels: list[str] = []
+        self._times: list[float] = []
+        self._host: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+        if self._cuda:
+            self._events = [
+                torch.cuda.Event(enable_timing=True)
+                for _ in range(steps * (marks_per_step + 1) + 1)
+            ]
+            for event in self._events:
+                event.record()  # creates it, which is then not part of the loop
+            torch.cuda.synchronize(device)
+
+    def mark(self, label: str) -> None:
+        """The work since the previous mark belonged to phase `label`."""
+        if self._cuda:
+            self._events[len(self._labels)].record()
+        else:
+            self._times.append(time.perf_counter())
+        self._labels.append(label)
+
+    def boundary(self) -> None:
+        """Start of a step, and after the last one the end of the loop."""
+        self._host.append(time.perf_counter())
+        self.mark(BOUNDARY)
+
+    def read(self) -> dict[str, list[float]]:
+        """Seconds a step, by series name; call it once the device is done."""
+        if self._cuda:
+            events = self._events[: len(self._labels)]
+            times = [0.0]  # summed from neighbours: long differences are read in coarse floats
+            for before, after in zip(events, events[1:]):
+                times.append(times[-1] + before.elapsed_time(after) / 1e3)
+        else:
+            times = self._times
+        seconds: dict[str, list[float]] = {"step_seconds": [], "host_seconds": []}
+        seconds |= {f"{phase}_seconds": [] for phase in PHASES if phase in self._labels}
+        start = times[0]
+        for index in range(1, len(times)):
+            label = self._labels[index]
+            if label == BOUNDARY:
+                seconds["step_seconds"].append(times[index] - start)
+                start = times[index]
+                continue
+            series = seconds[f"{label}_seconds"]
+            step = len(seconds["step_seconds"])
+            series.extend([0.0] * (step + 1 - len(series)))
+            series[step] += times[index] - times[index - 1]
+        host = self._host
+        seconds["host_seconds"] = [after - before for before, after in zip(host, host[1:])]
+        return seconds
+
+
+class NoClock:
+    """A clock that records nothing."""
+
+    def mark(self, label: str) -> None:
+        """Does nothing."""
+
+
+class MemoryGauge:
+    """Peaks of the CUDA allocator; silent on other devices."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device if device.type == "cuda" else None
+        self.allocated: list[int] = []
+        self.reserved: list[int] = []
+        self.before = (0, 0)  # peaks of what came before the first step
+        if self._device is not None:
+            self.reset()
+
+    def reset(self) -> None:
+        """Starts a new interval whose floor is what is now live."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def _peaks(self) -> tuple[int, int]:
+        stats = torch.cuda.memory.memory_stats_as_nested_dict(self._device)
+        return stats["allocated_bytes"]["all"]["peak"], stats["reserved_bytes"]["all"]["peak"]
+
+    def begin_loop(self) -> None:
+        """Keeps the peaks of the set-up and starts the first step's interval."""
+        if self._device is not None:
+            self.before = self._peaks()
+            self.reset()
+
+    def end_step(self) -> None:
+        """Keeps the peaks of a step; host side only."""
+        if self._device is None:
+            return
+        allocated, reserved = self._peaks()
+        self.allocated.append(allocated)
+        self.reserved.append(reserved)
+        self.reset()
+
+    def series(self) -> dict[str, list[int]]:
+        """Bytes a step, by series name; empty on a CPU."""
+        if self._device is None:
+            return {}
+        return {
+            "allocated_peak_bytes": self.allocated,
+            "reserved_peak_bytes": self.reserved,
+        }
+
+    def facts(self, warmup: int) -> dict[str, int]:
+        """Peaks after the warm-up and of the whole case, in bytes; empty on a CPU."""
+        if self._device is None:
+            return {}
+        return {
+            "peak_allocated_bytes": max(self.allocated[warmup:]),
+            "peak_reserved_bytes": max(self.reserved[warmup:]),
+            "case_peak_allocated_bytes": max(self.before[0], *self.allocated),
+            "case_peak_reserved_bytes": max(self.before[1], *self.reserved),
+        }
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def host_launch_seconds(step: Callable[[], None], device: torch.device, count: int = 20) -> float:
+    """Median host seconds until `step` returns, each begun on an idle device."""
+    seconds = []
+    for _ in range(count):
+        synchronize(device)
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    synchronize(device)
+    return median(seconds)
