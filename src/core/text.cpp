@@ -40,7 +40,8 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
 std::string suggestion(const std::string& word, const std::vector<std::string>& candidates,
                        const std::string& prefix) {
   const std::string nearest = nearest_name(word, candidates);
-  return nearest.empty() ? std::string() : fmt::format("; did you mean '{}{}'?", prefix, nearest);
+  return nearest.empty() ? std::string(".")
+                         : fmt::format("; did you mean '{}{}'?", prefix, nearest);
 }
 
 bool glob_matches(const std::string& pattern, const std::string& text) {
@@ -48,7 +49,12 @@ bool glob_matches(const std::string& pattern, const std::string& text) {
 }
 
 std::string join(const std::vector<std::string>& parts, const std::string& separator) {
-  return fmt::format("{}", fmt::join(parts, separator));
+  std::string joined;
+  for (const std::string& part : parts) {
+    if (&part != &parts.front()) joined += separator;
+    joined += part;
+  }
+  return joined;
 }
 
 std::string quoted(const std::string& text) {

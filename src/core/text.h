@@ -13,7 +13,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b);
 /// near (distance above max(2, length of word / 3), or nothing in common).
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
 
-/// "; did you mean 'x'?" for the nearest candidate, or empty where none is near.
+/// Ends a sentence about an unknown word: "; did you mean 'x'?", or "." where none is near.
 std::string suggestion(const std::string& word, const std::vector<std::string>& candidates,
                        const std::string& prefix = "");
 

@@ -1,0 +1,185 @@
+#include "cli/options.h"
+
+#include <boost/program_options.hpp>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "cli/flag_table.h"
+#include "core/text.h"
+
+namespace po = boost::program_options;
+
+namespace trainsuite {
+namespace {
+
+std::vector<std::string> flag_names() {
+  std::vector<std::string> names;
+  for (const Flag& flag : flag_table()) names.push_back(flag.name);
+  return names;
+}
+
+const Flag& find_flag(const std::string& name) {
+  for (const Flag& flag : flag_table()) {
+    if (flag.name == name) return flag;
+  }
+  fail("flag --{} is not in the table", name);
+}
+
+/// "a whole number from 1 to 1000000", "a number above 0, at most 10".
+std::string range_text(const Range& range, bool whole) {
+  const std::string kind = whole ? "a whole number" : "a number";
+  const auto number = [](double value) { return fmt::format("{:.16g}", value); };
+  if (range.above) {
+    return fmt::format("{} above {}, at most {}", kind, number(range.minimum),
+                       number(range.maximum));
+  }
+  return fmt::format("{} from {} to {}", kind, number(range.minimum), number(range.maximum));
+}
+
+/// The whole text as a number within the flag's range. Throws UsageError for anything else:
+/// other characters, NaN, infinity, overflow.
+template <class T>
+T parse_number(const Flag& flag, const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const Range& range = flag.range;
+  const auto number = static_cast<double>(value);
+  const bool valid = error == std::errc() && stop == end && std::isfinite(number) &&
+                     number >= range.minimum && number <= range.maximum &&
+                     !(range.above && number == range.minimum);
+  if (valid) return value;
+  fail<UsageError>("--{} {} is not valid; give {}", flag.name, quoted(text),
+                   range_text(range, std::is_integral_v<T>));
+}
+
+std::string parse_text(const Flag& flag, const std::string& text) {
+  if (text.empty())
+    fail<UsageError>("--{} has an empty value; give a {}", flag.name, flag.value_name);
+  if (flag.allowed.empty()) return text;
+  for (const std::string& allowed : flag.allowed) {
+    if (text == allowed) return text;
+  }
+  fail<UsageError>("--{} does not know {}{} Values: {}", flag.name, quoted(text),
+                   suggestion(text, flag.allowed), join(flag.allowed, ", "));
+}
+
+/// Sets the flag's member of `options` from its text; one overload per type of value.
+struct Setter {
+  const Flag& flag;
+  const std::string& text;
+  Options& options;
+  void operator()(bool Options::*member) const { options.*member = true; }
+  void operator()(std::string Options::*member) const { options.*member = parse_text(flag, text); }
+  void operator()(std::vector<std::string> Options::*member) const {
+    (options.*member).push_back(parse_text(flag, text));
+  }
+  void operator()(std::int64_t Options::*member) const {
+    options.*member = parse_number<std::int64_t>(flag, text);
+  }
+  void operator()(std::optional<std::int64_t> Options::*member) const {
+    options.*member = parse_number<std::int64_t>(flag, text);
+  }
+  void operator()(double Options::*member) const {
+    options.*member = parse_number<double>(flag, text);
+  }
+  void operator()(std::optional<double> Options::*member) const {
+    options.*member = parse_number<double>(flag, text);
+  }
+};
+
+po::options_description described_flags() {
+  po::options_description described;
+  for (const Flag& flag : flag_table()) {
+    const std::string names = flag.name == "help" ? "help,h" : flag.name;
+    if (std::holds_alternative<bool Options::*>(flag.target)) {
+      described.add_options()(names.c_str(), flag.help.c_str());
+    } else {
+      described.add_options()(names.c_str(), po::value<std::string>(), flag.help.c_str());
+    }
+  }
+  return described;
+}
+
+/// Boost's errors as lines of ours.
+[[noreturn]] void explain(const po::error& error) {
+  if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error)) {
+    const std::string given = unknown->get_option_name();
+    const std::string word = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+    fail<UsageError>("unknown flag {}{} Flags: trainsuite --help", quoted(given),
+                     suggestion(word, flag_names(), "--"));
+  }
+  if (const auto* syntax = dynamic_cast<const po::invalid_command_line_syntax*>(&error)) {
+    const std::string given = syntax->get_option_name();
+    const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+    if (syntax->kind() == po::invalid_syntax::extra_parameter) {
+      fail<UsageError>("--{} is a switch; give it without a value", name);
+    }
+    fail<UsageError>("--{} needs a value; give {}", name, find_flag(name).value_name);
+  }
+  fail<UsageError>("{}; flags: trainsuite --help", quoted(error.what()));
+}
+
+std::vector<po::option> split_arguments(const std::vector<std::string>& arguments) {
+  using Style = po::command_line_style::style_t;
+  // No prefix guessing, no letter case folding, no /flag.
+  const int style = Style::allow_long | Style::long_allow_adjacent | Style::long_allow_next |
+                    Style::allow_short | Style::allow_dash_for_short | Style::short_allow_next;
+  try {
+    return po::command_line_parser(arguments).options(described_flags()).style(style).run().options;
+  } catch (const po::error& error) {
+    explain(error);
+  }
+}
+
+void set_suite(Options& options, const std::string& word, const std::vector<std::string>& suites) {
+  if (!options.suite.empty()) {
+    fail<UsageError>(
+        "unexpected {} after suite '{}'; give one suite, and quote globs so that the"
+        " shell leaves them alone",
+        quoted(word), options.suite);
+  }
+  for (const std::string& suite : suites) {
+    if (word == suite) options.suite = suite;
+  }
+  if (options.suite.empty()) {
+    fail<UsageError>("unknown suite {}{} Suites: {}", quoted(word), suggestion(word, suites),
+                     join(suites, ", "));
+  }
+}
+
+}  // namespace
+
+Options parse_options(int argc, const char* const* argv, const std::vector<std::string>& suites) {
+  Options options;
+  std::set<std::string> seen;
+  for (const po::option& option : split_arguments({argv + std::min(argc, 1), argv + argc})) {
+    const std::string text = option.value.empty() ? std::string() : option.value.front();
+    if (option.position_key >= 0 || option.string_key.empty()) {
+      set_suite(options, text, suites);
+      continue;
+    }
+    const std::string name = option.string_key == "-h" ? "help" : option.string_key;
+    const Flag& flag = find_flag(name);
+    const bool repeatable =
+        std::holds_alternative<std::vector<std::string> Options::*>(flag.target);
+    if (!seen.insert(name).second && !repeatable) {
+      fail<UsageError>("--{} is given twice; give it once", name);
+    }
+    std::visit(Setter{flag, text, options}, flag.target);
+  }
+  if (options.suite.empty() && !options.help && !options.version) {
+    fail<UsageError>("no suite is given; use trainsuite SUITE [flags]. Suites: {}",
+                     join(suites, ", "));
+  }
+  // What the flags alone contradict is said here, before MPI starts.
+  if (options.device == "cpu") {
+    check_consistency(options, false, options.comm == "nccl" ? "nccl" : "mpi");
+  } else if (options.comm != "auto") {
+    check_consistency(options, true, options.comm);
+  }
+  return options;
+}
+
+}  // namespace trainsuite

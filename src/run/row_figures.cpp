@@ -1,0 +1,106 @@
+#include "run/row_figures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "result/statistics.h"
+#include "run/speed_up.h"
+
+namespace trainsuite {
+namespace {
+
+/// Measured (not warm-up) values of one rank's series, NaN where unknown.
+std::vector<double> measured(const CaseRecord& record, const RankRecord& rank,
+                             const std::string& name) {
+  std::vector<double> values;
+  const Series* series = find_series(rank, name);
+  if (series == nullptr) return values;
+  const std::size_t steps = std::min(series->values.size(), record.warmup.size());
+  for (std::size_t i = 0; i < steps; ++i) {
+    if (record.warmup[i] == 0) values.push_back(series->values[i]);
+  }
+  return values;
+}
+
+std::optional<double> known_quantile(std::vector<double> values, double q) {
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  if (values.empty()) return std::nullopt;
+  return quantile(std::move(values), q);
+}
+
+/// Median over the measured steps of the longest wait of any rank. Absent where nothing is
+/// communicated or measured.
+std::optional<double> exposed_sync(const CaseRecord& record) {
+  if (find_text(record.settings, "wire") == "none") return std::nullopt;
+  std::vector<double> longest;
+  for (const RankRecord& rank : record.ranks) {
+    const auto waits = measured(record, rank, "exposed_sync_seconds");
+    longest.resize(std::max(longest.size(), waits.size()), std::nan(""));
+    for (std::size_t i = 0; i < waits.size(); ++i) longest[i] = std::fmax(longest[i], waits[i]);
+  }
+  return known_quantile(std::move(longest), 0.5);
+}
+
+/// tokens/s at a quantile of the step time. Rows of independent ranks: the sum over ranks of own
+/// tokens / own quantile, as their median is defined.
+std::optional<double> rate_at(const CaseRecord& record, const StepSummary& steps, double q) {
+  const auto tokens = find_number(record.settings, "tokens_per_step");
+  if (!tokens || record.ranks.empty()) return std::nullopt;
+  if (find_text(record.settings, "recipe") != "independent") {
+    return *tokens / (q < 0.5 ? steps.p10_seconds : steps.p90_seconds);
+  }
+  double sum = 0;
+  for (const RankRecord& rank : record.ranks) {
+    const auto seconds = known_quantile(measured(record, rank, "step_seconds"), q);
+    if (!seconds) return std::nullopt;
+    sum += *tokens / static_cast<double>(record.ranks.size()) / *seconds;
+  }
+  return sum;
+}
+
+/// GPUs that took part: ranks may share one.
+std::optional<double> gpu_count(const CaseRecord& record, const SummaryFacts& facts) {
+  std::set<std::string> uuids;
+  for (const RankRecord& rank : record.ranks) {
+    for (const RankIdentity& identity : facts.ranks) {
+      if (identity.rank == rank.rank && !identity.uuid.empty()) uuids.insert(identity.uuid);
+    }
+  }
+  if (uuids.empty()) return std::nullopt;
+  return static_cast<double>(uuids.size());
+}
+
+void add_mfu(const CaseRecord& record, const SummaryFacts& facts, RowFigures& figures) {
+  const auto peak = find_number(record.results, "peak_flops");
+  const auto gpus = gpu_count(record, facts);
+  if (!peak || !gpus || !figures.tokens_per_second || *peak <= 0) return;
+  const auto fraction = [&](const char* name) -> std::optional<double> {
+    const auto flops = find_number(record.results, name);
+    if (!flops) return std::nullopt;
+    return *flops * *figures.tokens_per_second / (*peak * *gpus);
+  };
+  figures.mfu = fraction("flops_per_token");
+  figures.mfu_uncausal = fraction("flops_per_token_uncausal");
+}
+
+}  // namespace
+
+RowFigures row_figures(const CaseRecord& record, const SummaryFacts& facts) {
+  RowFigures figures;
+  if (record.status != "ok") return figures;
+  figures.tokens_per_second = tokens_per_second(record);
+  if (const auto steps = summarize_steps(record)) {
+    figures.step_seconds = steps->median_seconds;
+    figures.tokens_per_second_p10 = rate_at(record, *steps, 0.9);
+    figures.tokens_per_second_p90 = rate_at(record, *steps, 0.1);
+  }
+  figures.exposed_sync_seconds = exposed_sync(record);
+  figures.peak_allocated_bytes = find_number(record.results, "peak_allocated_bytes");
+  figures.peak_reserved_bytes = find_number(record.results, "peak_reserved_bytes");
+  add_mfu(record, facts, figures);
+  return figures;
+}
+
+}  // namespace trainsuite
