@@ -1,6 +1,9 @@
 # Libraries the project builds on. torch and NCCL come from the Python wheels (see jobs/env.sh).
 find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(HDF5 REQUIRED COMPONENTS CXX)
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost's own package file
+endif()
 set(Boost_USE_STATIC_LIBS ON)  # the machines that run a carried build need not have Boost
 find_package(Boost REQUIRED COMPONENTS program_options)
 find_package(nlohmann_json REQUIRED)

@@ -1,8 +1,11 @@
 # Finds torch, NCCL and the CUDA compiler in a Python environment, before project() looks for a
 # compiler. The environment: -DTRAINSUITE_PYTHON=<python3>, else the active one, else .venv.
 if(NOT TRAINSUITE_PYTHON)
-  find_program(TRAINSUITE_PYTHON NAMES python3 NO_DEFAULT_PATH
-    PATHS "$ENV{VIRTUAL_ENV}/bin" "${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin")
+  set(environment "${CMAKE_CURRENT_SOURCE_DIR}/.venv")
+  if(DEFINED ENV{VIRTUAL_ENV})
+    set(environment "$ENV{VIRTUAL_ENV}")
+  endif()
+  find_program(TRAINSUITE_PYTHON NAMES python3 PATHS "${environment}/bin" NO_DEFAULT_PATH)
 endif()
 if(NOT TRAINSUITE_PYTHON)
   message(FATAL_ERROR "No Python environment with torch: run jobs/setup.sh, or give "
