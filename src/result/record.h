@@ -47,11 +47,11 @@ struct RunRecord {
 struct CaseRecord {
   std::string suite, name;
   std::int64_t repeat = 0;
-  std::string status;  // ok|oom|failed|timeout|skipped
-  std::string reason;  // empty when ok
-  Settings settings;   // flags and derived settings
-  Settings results;    // scalar results (summary statistics are derived by readers)
-  Settings checks;     // stored under check/
+  std::string status;                // ok|oom|failed|timeout|skipped
+  std::string reason;                // empty when ok
+  Settings settings;                 // flags and derived settings
+  Settings results;                  // scalar results (summary statistics are derived by readers)
+  Settings checks;                   // stored under check/
   std::vector<std::uint8_t> warmup;  // [steps], 1 for a warm-up step
   std::vector<RankRecord> ranks;     // those that took part
 };

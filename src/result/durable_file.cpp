@@ -1,0 +1,135 @@
+#include "result/durable_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "core/error.h"
+
+namespace trainsuite {
+
+namespace {
+
+[[noreturn]] void fail_to_write(const std::string& path, int code) {
+  fail("cannot write {}: {}; the cases recorded before are kept", path, std::strerror(code));
+}
+
+/// Closes and, unless released, removes the file: nothing stays behind on failure.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+    const std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
+    name_ = fmt::format("{}.{}.{}.{:08x}.tmp", folder, base, getpid(), std::random_device()());
+    descriptor_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) fail_to_write(path, errno);
+  }
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+    if (!released_) unlink(name_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void write_synced(const Bytes& content, const std::string& path) {
+    std::size_t done = 0;
+    while (done < content.size()) {
+      const ssize_t count = write(descriptor_, content.data() + done, content.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail_to_write(path, errno);
+      done += static_cast<std::size_t>(count);
+    }
+    while (fsync(descriptor_) != 0)
+      if (errno != EINTR) fail_to_write(path, errno);
+    const int closed = close(descriptor_);
+    descriptor_ = -1;
+    if (closed != 0 && errno != EINTR) fail_to_write(path, errno);
+  }
+  const std::string& name() const { return name_; }
+  void release() { released_ = true; }
+
+ private:
+  std::string name_;
+  int descriptor_ = -1;
+  bool released_ = false;
+};
+
+}  // namespace
+
+FileIdentity identify(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) fail("cannot read {}: {}", path, std::strerror(errno));
+  return {status.st_dev, status.st_ino};
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool create_exclusively(const std::string& path, const Bytes& content) {
+  TemporaryFile temporary(path);
+  temporary.write_synced(content, path);
+  if (link(temporary.name().c_str(), path.c_str()) != 0) {
+    if (errno == EEXIST) return false;
+    // File systems without hard links: claim the name, then put the content in its place.
+    const int claim = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (claim < 0 && errno == EEXIST) return false;
+    if (claim < 0) fail_to_write(path, errno);
+    close(claim);
+    if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_write(path, errno);
+    temporary.release();
+  }
+  sync_folder(folder_of(path));
+  return true;
+}
+
+void replace_durably(const std::string& path, const Bytes& content) {
+  TemporaryFile temporary(path);
+  temporary.write_synced(content, path);
+  if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_write(path, errno);
+  temporary.release();
+  sync_folder(folder_of(path));
+}
+
+Bytes read_whole(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) fail("cannot read {}: {}", path, std::strerror(errno));
+  struct stat status {};
+  int code = fstat(descriptor, &status) == 0 ? 0 : errno;
+  Bytes content(code == 0 ? static_cast<std::size_t>(status.st_size) : 0);
+  std::size_t done = 0;
+  while (code == 0 && done < content.size()) {
+    const ssize_t count = read(descriptor, content.data() + done, content.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) code = count < 0 ? errno : EIO;
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+  close(descriptor);
+  if (code != 0) fail("cannot read {}: {}", path, std::strerror(code));
+  return content;
+}
+
+void make_folder(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
+    fail("cannot make the folder {}: {}", path, std::strerror(errno));
+  sync_folder(folder_of(path));
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;  // a folder without read permission cannot be synced by anyone
+  const int code = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  if (code == 0 || code == EINVAL || code == EROFS) return;  // some file systems sync no folders
+  fail("cannot sync the folder {}: {}", folder, std::strerror(code));
+}
+
+}  // namespace trainsuite

@@ -1,0 +1,149 @@
+#include "result/result_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "core/error.h"
+#include "result/durable_file.h"
+#include "result/hdf5_image.h"
+#include "result/hdf5_layout.h"
+
+namespace trainsuite {
+
+namespace {
+
+std::string random_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+/// While the main file is small each new case makes a new copy of it. Beyond that a case becomes
+/// a part file, and the parts are joined when they have grown to half of the main file, so that
+/// a byte is copied a bounded number of times however long the run.
+class DurableResultFile : public ResultFile {
+ public:
+  DurableResultFile(const std::string& path, const RunRecord& run, std::size_t small_file_bytes)
+      : path_(path),
+        parts_folder_(path + ".parts"),
+        small_file_bytes_(small_file_bytes),
+        file_id_(random_id()),
+        planned_(run.planned.begin(), run.planned.end()) {
+    Bytes image = new_image([&](H5::H5File& file) {
+      put_root(file, file_id_);
+      put_run(file, 0, run);
+    });
+    if (!create_exclusively(path_, image)) check_creatable(path_);
+    remember(std::move(image));
+  }
+
+  const std::string& path() const override { return path_; }
+
+  void append(const CaseRecord& record) override {
+    const std::lock_guard lock(mutex_);
+    const std::string row = case_path(record);
+    if (rows_.contains(row)) fail("{}: {} is already recorded", path_, row);
+    if (main_bytes_ < small_file_bytes_)
+      replace_main([&](H5::H5File& file) { put_case(file, 0, record); });
+    else
+      append_part(record);
+    rows_.insert(row);
+    planned_.erase(record.name);
+    if (!parts_.empty() && 2 * parts_bytes_ >= main_bytes_) join_parts(false);
+  }
+
+  void finish() override {
+    const std::lock_guard lock(mutex_);
+    join_parts(planned_.empty());
+  }
+
+ private:
+  void remember(Bytes image) {
+    main_bytes_ = image.size();
+    image_ = main_bytes_ < small_file_bytes_ ? std::move(image) : Bytes();
+    identity_ = identify(path_);
+  }
+
+  /// Another run's file at our path must not be overwritten.
+  void check_ours() const {
+    struct stat status {};
+    if (stat(path_.c_str(), &status) == 0 &&
+        identity_ == FileIdentity{status.st_dev, status.st_ino})
+      return;
+    fail("{} was removed or replaced by another program during this run; it is left as it is",
+         path_);
+  }
+
+  void replace_main(const FileChange& change) {
+    check_ours();
+    Bytes image = changed_image(image_.empty() ? read_whole(path_) : image_, change);
+    replace_durably(path_, image);
+    remember(std::move(image));
+  }
+
+  void append_part(const CaseRecord& record) {
+    const Bytes image = new_image([&](H5::H5File& file) {
+      put_root(file, file_id_);
+      put_case(file, 0, record);
+    });
+    if (parts_made_ == 0) make_folder(parts_folder_);
+    const std::string part = fmt::format("{}/{}.h5", parts_folder_, parts_made_);
+    replace_durably(part, image);
+    ++parts_made_;
+    parts_.push_back(part);
+    parts_bytes_ += image.size();
+  }
+
+  /// One file again. The parts go only after the joined file is durable.
+  void join_parts(bool complete) {
+    if (parts_.empty() && !complete) return;
+    replace_main([&](H5::H5File& file) {
+      for (const std::string& part : parts_)
+        read_image(read_whole(part), [&](H5::H5File& source) { copy_cases(source, file); });
+      set_complete(file, complete);
+    });
+    for (const std::string& part : parts_) unlink(part.c_str());
+    parts_.clear();
+    parts_bytes_ = 0;
+    if (parts_made_ > 0) rmdir(parts_folder_.c_str());
+    parts_made_ = 0;
+  }
+
+  const std::string path_, parts_folder_;
+  const std::size_t small_file_bytes_;
+  const std::string file_id_;
+  std::mutex mutex_;               // a watchdog may write the row of a case that hangs
+  std::set<std::string> planned_;  // names that still lack a result
+  std::set<std::string> rows_;
+  Bytes image_;  // the main file's content while it is small
+  std::size_t main_bytes_ = 0, parts_bytes_ = 0;
+  FileIdentity identity_;
+  std::vector<std::string> parts_;
+  int parts_made_ = 0;  // part numbers are never used twice between joins
+};
+
+}  // namespace
+
+std::unique_ptr<ResultFile> ResultFile::create(const std::string& path, const RunRecord& run,
+                                               std::size_t small_file_bytes) {
+  check_creatable(path);
+  return std::make_unique<DurableResultFile>(path, run, small_file_bytes);
+}
+
+std::unique_ptr<ResultFile> ResultFile::create_default(const std::string& suite,
+                                                       const RunRecord& run) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      return create(default_path(suite), run);
+    } catch (const UsageError&) {
+      // Another run took the name between the look and the creation.
+      if (attempt == 20) throw;
+    }
+  }
+}
+
+}  // namespace trainsuite
