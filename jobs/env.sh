@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Sourced: the environment that trainsuite runs in. Sets Open MPI's variables and, for a build that
 # was carried to this machine, LD_LIBRARY_PATH from the torch of `python3` (TRAINSUITE_PYTHON names
 # another). An installed trainsuite finds its libraries itself, so .venv/bin/activate sources

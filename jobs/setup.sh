@@ -20,7 +20,7 @@ parse() {
     while [ $# -gt 0 ]; do
         case $1 in
             --prefix | --wheels | --mpi)
-                [ $# -ge 2 ] && [ -n "$2" ] || { echo "jobs/setup.sh: $1 needs a folder" >&2; exit 2; }
+                [ -n "${2:-}" ] || { echo "jobs/setup.sh: $1 needs a folder" >&2; exit 2; }
                 printf -v "${1#--}" '%s' "$2"; shift 2 ;;
             --tests) tests=1; shift ;;
             --no-build) build=0; shift ;;
@@ -122,6 +122,7 @@ link_cuda_names() {
 # Rewrites our block at the end of activate, so that a repeat adds nothing.
 patch_activate() {
     local activate="$prefix/bin/activate" block
+    # shellcheck disable=SC2016  # VIRTUAL_ENV is known when the file is sourced
     block=$(
         echo "# >>> trainsuite: what mpirun needs here (root, more ranks than cores)"
         echo "TRAINSUITE_ENV=mpi"
@@ -148,7 +149,8 @@ configure() {
     if [ $tests = 1 ] || grep -qs '^TRAINSUITE_TESTS:BOOL=ON' build/CMakeCache.txt; then
         preset=tests
     fi
-    local wanted="$preset ${arguments[*]} $(cat "$prefix"/share/trainsuite/*.sha256 | sha256sum)"
+    local wanted
+    wanted="$preset ${arguments[*]} $(cat "$prefix"/share/trainsuite/*.sha256 | sha256sum)"
     if [ -e build/build.ninja ] && [ "$wanted" = "$(cat build/setup.stamp 2> /dev/null)" ]; then
         return
     fi
