@@ -48,15 +48,19 @@ std::vector<ParameterUse> gpt2_uses(const Gpt2Config& config);
 at::Tensor gpt2_embed(const at::Tensor& token_embedding, const at::Tensor& position_embedding,
                       const at::Tensor& tokens, bool sparse_gradient);
 /// One decoder block. p: ln_1 w b, attn qkv w b, attn proj w b, ln_2 w b, mlp fc w b, mlp proj w b.
-at::Tensor gpt2_block(const at::Tensor& x, at::TensorList p, std::int64_t heads);
+/// `fused`: with the kernels of model/layer_norm.h, else PyTorch's operators one by one.
+at::Tensor gpt2_block(const at::Tensor& x, at::TensorList p, std::int64_t heads,
+                      bool fused = false);
 /// Final norm, head and summed cross-entropy times `scale`; targets [batch, sequence] int64.
 /// `fused`: linear_cross_entropy; else linear, fp32 logits, cross_entropy as PyTorch would.
 at::Tensor gpt2_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
                           const at::Tensor& norm_bias, const at::Tensor& head,
                           const at::Tensor& targets, double scale, bool fused);
 /// The whole model: `uses` in gpt2_uses order, tokens [batch, sequence + 1] int64. Returns a 0-d
-/// fp32 tensor: scale x (sum of the token losses).
+/// fp32 tensor: scale x (sum of the token losses). `fused_blocks`: as in gpt2_block, and the
+/// residual sums fused across blocks.
 at::Tensor gpt2_loss(const Gpt2Config& config, at::TensorList uses, const at::Tensor& tokens,
-                     double scale, bool fused_loss, bool sparse_gradient);
+                     double scale, bool fused_loss, bool sparse_gradient,
+                     bool fused_blocks = false);
 
 }  // namespace trainsuite
