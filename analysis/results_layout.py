@@ -19,6 +19,7 @@ HOST_TYPE = np.dtype([("host", TEXT), ("cpu_model", TEXT), ("kernel", TEXT),
                       ("virtualisation", TEXT), ("sockets", "<i8"), ("cores", "<i8"),
                       ("ram_bytes", "<i8")])
 INTEGER_UNITS = ("byte", "token")
+EXACT_FLOAT64 = 2**53  # beyond it float64 skips whole numbers
 
 
 def clean_text(text: str) -> str:
@@ -129,10 +130,14 @@ def put_series(group: h5py.Group, record: CaseRecord) -> None:
             units.setdefault(series.name, series.unit)
     for name, unit in units.items():
         rows = [next((s.values for s in rank.series if s.name == name), []) for rank in record.ranks]
-        table = np.full((len(rows), max(len(row) for row in rows)), np.nan)
+        steps = max(len(row) for row in rows)
+        if steps == 0:
+            continue
+        table = np.full((len(rows), steps), np.nan)
         for index, row in enumerate(rows):
             table[index, :len(row)] = row
-        whole = unit in INTEGER_UNITS and np.isfinite(table).all() and (table % 1 == 0).all()
+        whole = unit in INTEGER_UNITS and bool(
+            ((np.abs(table) <= EXACT_FLOAT64) & (table == np.floor(table))).all())
         dataset = group.create_dataset(name, data=table.astype("<i8") if whole else table)
         dataset.attrs.create("unit", unit, dtype=TEXT)
         put_ranks(dataset, record.ranks)
