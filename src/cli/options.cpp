@@ -26,7 +26,6 @@ const Flag& find_flag(const std::string& name) {
   fail("flag --{} is not in the table", name);
 }
 
-/// "a whole number from 1 to 1000000", "a number above 0, at most 10".
 std::string range_text(const Range& range, bool whole) {
   const std::string kind = whole ? "a whole number" : "a number";
   const auto number = [](double value) { return fmt::format("{:.16g}", value); };
@@ -35,6 +34,16 @@ std::string range_text(const Range& range, bool whole) {
                        number(range.maximum));
   }
   return fmt::format("{} from {} to {}", kind, number(range.minimum), number(range.maximum));
+}
+
+/// What to give as the flag's value: "a whole number from 1 to 1000000", "one of on, off".
+std::string expected(const Flag& flag) {
+  if (!flag.allowed.empty()) return "one of " + join(flag.allowed, ", ");
+  const bool whole = std::holds_alternative<std::int64_t Options::*>(flag.target) ||
+                     std::holds_alternative<std::optional<std::int64_t> Options::*>(flag.target);
+  const bool real = std::holds_alternative<double Options::*>(flag.target) ||
+                    std::holds_alternative<std::optional<double> Options::*>(flag.target);
+  return whole || real ? range_text(flag.range, whole) : "a " + flag.value_name;
 }
 
 /// The whole text as a number within the flag's range. Throws UsageError for anything else:
@@ -50,19 +59,19 @@ T parse_number(const Flag& flag, const std::string& text) {
                      number >= range.minimum && number <= range.maximum &&
                      !(range.above && number == range.minimum);
   if (valid) return value;
-  fail<UsageError>("--{} {} is not valid; give {}", flag.name, quoted(text),
-                   range_text(range, std::is_integral_v<T>));
+  fail<UsageError>("--{} {} is not valid; give {}", flag.name, quoted(text), expected(flag));
 }
 
 std::string parse_text(const Flag& flag, const std::string& text) {
-  if (text.empty())
-    fail<UsageError>("--{} has an empty value; give a {}", flag.name, flag.value_name);
+  if (text.empty()) fail<UsageError>("--{} has an empty value; give {}", flag.name, expected(flag));
   if (flag.allowed.empty()) return text;
   for (const std::string& allowed : flag.allowed) {
     if (text == allowed) return text;
   }
+  // The nearest word to "gpu" is "cpu", which nobody who types it means.
+  const std::string word = text == "gpu" ? "cuda" : text;
   fail<UsageError>("--{} does not know {}{} Values: {}", flag.name, quoted(text),
-                   suggestion(text, flag.allowed), join(flag.allowed, ", "));
+                   suggestion(word, flag.allowed), join(flag.allowed, ", "));
 }
 
 /// Sets the flag's member of `options` from its text; one overload per type of value.
@@ -105,9 +114,10 @@ po::options_description described_flags() {
 /// Boost's errors as lines of ours.
 [[noreturn]] void explain(const po::error& error) {
   if (const auto* unknown = dynamic_cast<const po::unknown_option*>(&error)) {
-    const std::string given = unknown->get_option_name();
+    const std::string token = unknown->get_option_name();
+    const std::string given = token.substr(0, token.find('='));
     const std::string word = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-    fail<UsageError>("unknown flag {}{} Flags: trainsuite --help", quoted(given),
+    fail<UsageError>("unknown flag {}{} See trainsuite --help", quoted(given),
                      suggestion(word, flag_names(), "--"));
   }
   if (const auto* syntax = dynamic_cast<const po::invalid_command_line_syntax*>(&error)) {
@@ -116,9 +126,9 @@ po::options_description described_flags() {
     if (syntax->kind() == po::invalid_syntax::extra_parameter) {
       fail<UsageError>("--{} is a switch; give it without a value", name);
     }
-    fail<UsageError>("--{} needs a value; give {}", name, find_flag(name).value_name);
+    fail<UsageError>("--{} needs a value; give {}", name, expected(find_flag(name)));
   }
-  fail<UsageError>("{}; flags: trainsuite --help", quoted(error.what()));
+  fail<UsageError>("{}; see trainsuite --help", quoted(error.what()));
 }
 
 std::vector<po::option> split_arguments(const std::vector<std::string>& arguments) {

@@ -1,5 +1,6 @@
 #pragma once
 // From a suite's table of cases to the list that will run.
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct PlanFacts {
   bool cuda = false;
   std::string device_name;  // "NVIDIA H200", or the CPU model
   int ranks = 1, hosts = 1;
+  std::int64_t repeats = 1;
   std::string communicator;  // "nccl" or "mpi"
   std::string link = "auto";
   bool default_sizes = true;  // --size was not given

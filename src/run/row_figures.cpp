@@ -17,17 +17,11 @@ std::vector<double> measured(const CaseRecord& record, const RankRecord& rank,
   std::vector<double> values;
   const Series* series = find_series(rank, name);
   if (series == nullptr) return values;
-  const std::size_t steps = std::min(series->values.size(), record.warmup.size());
-  for (std::size_t i = 0; i < steps; ++i) {
-    if (record.warmup[i] == 0) values.push_back(series->values[i]);
+  for (std::size_t i = 0; i < series->values.size(); ++i) {
+    const bool warmup = i < record.warmup.size() && record.warmup[i] != 0;
+    if (!warmup) values.push_back(series->values[i]);
   }
   return values;
-}
-
-std::optional<double> known_quantile(std::vector<double> values, double q) {
-  std::erase_if(values, [](double value) { return std::isnan(value); });
-  if (values.empty()) return std::nullopt;
-  return quantile(std::move(values), q);
 }
 
 /// Median over the measured steps of the longest wait of any rank. Absent where nothing is
@@ -40,24 +34,38 @@ std::optional<double> exposed_sync(const CaseRecord& record) {
     longest.resize(std::max(longest.size(), waits.size()), std::nan(""));
     for (std::size_t i = 0; i < waits.size(); ++i) longest[i] = std::fmax(longest[i], waits[i]);
   }
-  return known_quantile(std::move(longest), 0.5);
+  std::erase_if(longest, [](double wait) { return std::isnan(wait); });
+  if (longest.empty()) return std::nullopt;
+  return quantile(std::move(longest), 0.5);
 }
 
-/// tokens/s at a quantile of the step time. Rows of independent ranks: the sum over ranks of own
-/// tokens / own quantile, as their median is defined.
-std::optional<double> rate_at(const CaseRecord& record, const StepSummary& steps, double q) {
+/// The row as one of its ranks alone would have it.
+CaseRecord only(const CaseRecord& record, const RankRecord& rank) {
+  CaseRecord one;
+  one.warmup = record.warmup;
+  one.ranks = {rank};
+  return one;
+}
+
+/// p10 and p90 of tokens/s, from the p90 and p10 of the step time. Independent ranks: the sum over
+/// ranks of own tokens / own quantile, as their median is defined.
+void add_spread(const CaseRecord& record, RowFigures& figures) {
   const auto tokens = find_number(record.settings, "tokens_per_step");
-  if (!tokens || record.ranks.empty()) return std::nullopt;
-  if (find_text(record.settings, "recipe") != "independent") {
-    return *tokens / (q < 0.5 ? steps.p10_seconds : steps.p90_seconds);
-  }
-  double sum = 0;
+  if (!tokens) return;
+  const bool independent = find_text(record.settings, "recipe").starts_with("independent");
+  double slow = 0, fast = 0;
+  const auto add = [&](const std::optional<StepSummary>& steps, double step_tokens) {
+    slow += steps ? step_tokens / steps->p90_seconds : std::nan("");
+    fast += steps ? step_tokens / steps->p10_seconds : std::nan("");
+  };
+  if (!independent) add(summarize_steps(record), *tokens);
   for (const RankRecord& rank : record.ranks) {
-    const auto seconds = known_quantile(measured(record, rank, "step_seconds"), q);
-    if (!seconds) return std::nullopt;
-    sum += *tokens / static_cast<double>(record.ranks.size()) / *seconds;
+    const double share = *tokens / static_cast<double>(record.ranks.size());
+    if (independent) add(summarize_steps(only(record, rank)), share);
   }
-  return sum;
+  if (!std::isfinite(slow) || !std::isfinite(fast) || slow <= 0) return;
+  figures.tokens_per_second_p10 = slow;
+  figures.tokens_per_second_p90 = fast;
 }
 
 /// GPUs that took part: ranks may share one.
@@ -93,9 +101,8 @@ RowFigures row_figures(const CaseRecord& record, const SummaryFacts& facts) {
   figures.tokens_per_second = tokens_per_second(record);
   if (const auto steps = summarize_steps(record)) {
     figures.step_seconds = steps->median_seconds;
-    figures.tokens_per_second_p10 = rate_at(record, *steps, 0.9);
-    figures.tokens_per_second_p90 = rate_at(record, *steps, 0.1);
   }
+  add_spread(record, figures);
   figures.exposed_sync_seconds = exposed_sync(record);
   figures.peak_allocated_bytes = find_number(record.results, "peak_allocated_bytes");
   figures.peak_reserved_bytes = find_number(record.results, "peak_reserved_bytes");

@@ -7,10 +7,11 @@
 namespace trainsuite {
 namespace {
 
+/// The last of that name counts, as in the file.
 const Setting* find_setting(const Settings& settings, const std::string& name) {
-  const auto at = std::find_if(settings.begin(), settings.end(),
+  const auto at = std::find_if(settings.rbegin(), settings.rend(),
                                [&](const Setting& setting) { return setting.name == name; });
-  return at == settings.end() ? nullptr : &*at;
+  return at == settings.rend() ? nullptr : &*at;
 }
 
 /// The recipe whose row `record` is measured against; empty where it has no base of its own.
