@@ -34,7 +34,11 @@ endif()
 
 # One list of architectures, 80;90 for sm_80 and sm_90: every one of the GPU table by default.
 # torch's package sets the compiler's flags from its own spelling, 8.0;9.0.
-set(TRAINSUITE_CUDA_ARCHITECTURES "80;86;89;90;100;120" CACHE STRING "GPU architectures to build")
+file(STRINGS src/device/gpu_table.cpp table_rows REGEX "^ *{\"NVIDIA ")
+list(TRANSFORM table_rows REPLACE "^[^,]*,[^,]*, *([0-9]+),.*" "\\1" OUTPUT_VARIABLE table_archs)
+list(REMOVE_DUPLICATES table_archs)
+list(SORT table_archs COMPARE NATURAL)
+set(TRAINSUITE_CUDA_ARCHITECTURES "${table_archs}" CACHE STRING "GPU architectures to build for")
 if(NOT TORCH_CUDA_ARCH_LIST)
   string(REGEX REPLACE "([0-9]+)([0-9])" "\\1.\\2" TORCH_CUDA_ARCH_LIST
     "${TRAINSUITE_CUDA_ARCHITECTURES}")
