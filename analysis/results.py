@@ -1,13 +1,23 @@
 #!/usr/bin/env python3
 """Result files, schema 1 (docs/schema.md): the only reader and writer in Python.
 
-Put this folder on sys.path, then `import results`.
+Put this folder on sys.path, then `import results`; or run it: `trainsuite-results summary FILE`.
 """
 
+import sys
+
+from results_checks import violations
+from results_reader import Case, Results, Run, Series, load
 from results_records import (SCHEMA, SCHEMA_VERSION, CaseRecord, HostIdentity, RankIdentity,
                              RankRecord, RankSeries, ResultError, RunRecord)
-from results_writer import ResultWriter, check_creatable, default_path
+from results_writer import ResultWriter, check_creatable, default_path, join_file
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "CaseRecord", "HostIdentity", "RankIdentity", "RankRecord",
-           "RankSeries", "ResultError", "ResultWriter", "RunRecord", "check_creatable",
-           "default_path"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Case", "CaseRecord", "HostIdentity", "RankIdentity",
+           "RankRecord", "RankSeries", "ResultError", "ResultWriter", "Results", "Run",
+           "RunRecord", "Series", "check_creatable", "default_path", "join_file", "load",
+           "violations"]
+
+if __name__ == "__main__":
+    from results_command import main
+
+    sys.exit(main())

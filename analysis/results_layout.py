@@ -19,6 +19,7 @@ HOST_TYPE = np.dtype([("host", TEXT), ("cpu_model", TEXT), ("kernel", TEXT),
                       ("virtualisation", TEXT), ("sockets", "<i8"), ("cores", "<i8"),
                       ("ram_bytes", "<i8")])
 INTEGER_UNITS = ("byte", "token")
+RESERVED = ("ranks", "result_names")  # attributes of a row that no setting can take
 EXACT_FLOAT64 = 2**53  # beyond it float64 skips whole numbers
 
 
@@ -189,8 +190,9 @@ def put_case(file: h5py.File, run_number: int, record: CaseRecord) -> None:
         raise ResultError(f"{path} is already recorded")
     group = file.create_group(path)
     results = {name: value for name, value in record.results.items() if value is not None}
-    put_values(group, {**record.settings, **results, "run": run_number, "status": record.status,
-                       "reason": record.reason})
+    values = {**record.settings, **results, "run": run_number, "status": record.status,
+              "reason": record.reason}
+    put_values(group, {name: value for name, value in values.items() if name not in RESERVED})
     put_texts(group, "result_names", sorted(results))
     put_ranks(group, record.ranks)
     if record.checks:

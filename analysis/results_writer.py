@@ -9,13 +9,17 @@ memory only, so a full disk or a kill never meets a half-written HDF5 file.
 from __future__ import annotations
 
 import datetime
+import glob
 import os
 import secrets
 from pathlib import Path
+from typing import BinaryIO
 
 import h5py
 
+from results_durable import cannot_write, create_exclusively, replace_durably, sync_folder
 from results_layout import put_case, put_root, put_run
+from results_reader import load, part_paths
 from results_records import CaseRecord, ResultError, RunRecord
 
 SMALL_FILE_BYTES = 8 << 20
@@ -58,32 +62,6 @@ def check_creatable(path: str) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ResultError(f"--out {path}: the folder '{folder}' is not writable; "
                           "choose another folder")
-
-
-def sync_folder(folder: str) -> None:
-    """Makes renames in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_temporary(path: str, image: bytes) -> str:
-    """A synced file of that content beside `path`; returns its name. Nothing stays on failure."""
-    folder, base = os.path.split(path)
-    temporary = os.path.join(folder, f".{base}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(image)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        os.unlink(temporary)
-        raise ResultError(f"cannot write {path}: {error.strerror}; "
-                          "the cases recorded before are kept") from error
-    return temporary
 
 
 def new_image(fill) -> bytes:
@@ -137,6 +115,7 @@ class ResultWriter:
         self._parts: list[str] = []
         self._parts_made = 0
         self._parts_bytes = 0
+        self._held: BinaryIO | None = None
         self._file_id = secrets.token_hex(16)
 
         def fill(file: h5py.File) -> None:
@@ -144,15 +123,8 @@ class ResultWriter:
             put_run(file, 0, run)
 
         image = new_image(fill)
-        temporary = write_temporary(path, image)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise ResultError(f"--out {path}: the file exists and is never overwritten; "
-                              "name another or remove it") from None
-        finally:
-            os.unlink(temporary)
-        sync_folder(os.path.dirname(path) or ".")
+        if not create_exclusively(path, image):
+            check_creatable(path)
         self._remember(image)
 
     def append(self, record: CaseRecord) -> None:
@@ -167,26 +139,34 @@ class ResultWriter:
             self._append_part(record)
         self._rows.add(row)
         self._seen.add(record.name)
-        if 2 * self._parts_bytes >= self._main_bytes:
-            self._join()
+        if self._parts and 2 * self._parts_bytes >= self._main_bytes:
+            try:
+                self._join()
+            except ResultError:
+                pass  # the row is safe in its part; finish() joins again and reports
 
     def finish(self) -> None:
         """Joins the parts; marks the file complete if every planned name has a result."""
-        self._join(complete=self._planned <= self._seen)
+        try:
+            self._join(complete=self._planned <= self._seen)
+        except ResultError as error:
+            if not self._parts:
+                raise
+            raise ResultError(f"{error} (also in {self._parts_folder}; "
+                              f"`trainsuite-results join {self.path}` joins them)") from error
+        self._held.close()
 
     def _remember(self, image: bytes) -> None:
         self._main_bytes = len(image)
         self._image = image if len(image) < SMALL_FILE_BYTES else None
-        self._identity = self._identify()
-
-    def _identify(self) -> tuple[int, int]:
-        status = os.stat(self.path)
-        return status.st_dev, status.st_ino
+        if self._held is not None:
+            self._held.close()
+        self._held = open(self.path, "rb")  # so that its number is not given to another file
 
     def _check_ours(self) -> None:
         """Another run's file at our path must not be overwritten."""
         try:
-            same = self._identify() == self._identity
+            same = os.path.samestat(os.stat(self.path), os.fstat(self._held.fileno()))
         except FileNotFoundError:
             same = False
         if not same:
@@ -195,9 +175,7 @@ class ResultWriter:
 
     def _replace(self, image: bytes) -> None:
         self._check_ours()
-        temporary = write_temporary(self.path, image)
-        os.replace(temporary, self.path)
-        sync_folder(os.path.dirname(self.path) or ".")
+        replace_durably(self.path, image)
         self._remember(image)
 
     def _append_part(self, record: CaseRecord) -> None:
@@ -206,12 +184,14 @@ class ResultWriter:
             put_case(file, 0, record)
 
         if self._parts_made == 0:
-            os.makedirs(self._parts_folder, exist_ok=True)
-            sync_folder(os.path.dirname(self.path) or ".")
+            try:
+                os.makedirs(self._parts_folder, exist_ok=True)
+                sync_folder(os.path.dirname(self.path) or ".")
+            except OSError as error:
+                raise cannot_write(self._parts_folder, error) from error
         image = new_image(fill)
         part = os.path.join(self._parts_folder, f"{self._parts_made}.h5")
-        os.replace(write_temporary(part, image), part)
-        sync_folder(self._parts_folder)
+        replace_durably(part, image)
         self._parts_made += 1
         self._parts.append(part)
         self._parts_bytes += len(image)
@@ -225,7 +205,6 @@ class ResultWriter:
             join_parts(file, self._parts)
             file.attrs.modify("complete", int(complete))
 
-        self._check_ours()
         self._replace(changed_image(self._image or Path(self.path).read_bytes(), change))
         for part in self._parts:
             os.unlink(part)
@@ -233,3 +212,29 @@ class ResultWriter:
         if self._parts_made:
             os.rmdir(self._parts_folder)
             self._parts_made = 0
+
+
+def join_file(path: str) -> int:
+    """Joins the part files of a run that was killed into its file; returns how many there were.
+
+    Only for a run that has ended: what it left half-written is removed. The file becomes complete
+    if every planned name has a result.
+    """
+    results = load(path)  # refuses what is not ours, and parts of other files
+    parts = part_paths(path)
+    complete = not results.missing()
+
+    def change(file: h5py.File) -> None:
+        join_parts(file, parts)
+        file.attrs.modify("complete", int(complete))
+
+    if parts or complete != results.complete:
+        replace_durably(path, changed_image(Path(path).read_bytes(), change))
+    folder, parts_folder = Path(path).parent, Path(path + ".parts")
+    leftovers = [*folder.glob(f".{glob.escape(Path(path).name)}.*.tmp"),
+                 *parts_folder.glob(".*.h5.*.tmp")]
+    for leftover in [*parts, *leftovers]:
+        os.unlink(leftover)
+    if parts_folder.is_dir() and not any(parts_folder.iterdir()):
+        parts_folder.rmdir()
+    return len(parts)

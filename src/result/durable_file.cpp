@@ -62,10 +62,20 @@ class TemporaryFile {
 
 }  // namespace
 
-FileIdentity identify(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) fail("cannot read {}: {}", path, std::strerror(errno));
-  return {status.st_dev, status.st_ino};
+HeldFile::HeldFile(const std::string& path)
+    : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail("cannot read {}: {}", path, std::strerror(errno));
+}
+
+HeldFile::~HeldFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool HeldFile::lies_at(const std::string& path) const {
+  struct stat there {
+  }, held{};
+  return fstat(descriptor_, &held) == 0 && stat(path.c_str(), &there) == 0 &&
+         there.st_dev == held.st_dev && there.st_ino == held.st_ino;
 }
 
 std::string folder_of(const std::string& path) {

@@ -1,24 +1,33 @@
 #pragma once
 // Whole files that appear at once and stay: write beside, sync, rename, sync the folder.
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trainsuite {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// Which file lies at a path, whatever its name.
-struct FileIdentity {
-  dev_t device = 0;
-  ino_t inode = 0;
-  bool operator==(const FileIdentity&) const = default;
-};
+/// Remembers which file lies at a path. It is held open, so its number is not given to another.
+class HeldFile {
+ public:
+  HeldFile() = default;
+  /// Throws Error when there is no file at `path`.
+  explicit HeldFile(const std::string& path);
+  ~HeldFile();
+  HeldFile(HeldFile&& other) noexcept { swap(other); }
+  HeldFile& operator=(HeldFile&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  /// Whether `path` still names that file.
+  bool lies_at(const std::string& path) const;
 
-/// The file at `path`; throws Error when there is none.
-FileIdentity identify(const std::string& path);
+ private:
+  void swap(HeldFile& other) noexcept { std::swap(descriptor_, other.descriptor_); }
+  int descriptor_ = -1;
+};
 
 /// The folder part of `path`, "." where it has none.
 std::string folder_of(const std::string& path);

@@ -143,6 +143,11 @@ std::vector<std::string> sorted_names(const Settings& settings) {
   return names;
 }
 
+/// Attributes of a row that no setting can take.
+bool is_reserved(const Setting& setting) {
+  return setting.name == "ranks" || setting.name == "result_names";
+}
+
 H5::Group open_or_create(H5::H5File& file, const std::string& path) {
   return file.nameExists(path) ? file.openGroup(path) : file.createGroup(path);
 }
@@ -205,6 +210,7 @@ void put_case(H5::H5File& file, std::int64_t run_number, const CaseRecord& recor
   attributes.push_back({"run", run_number});
   attributes.push_back({"status", record.status});
   attributes.push_back({"reason", record.reason});
+  std::erase_if(attributes, is_reserved);
   put_values(group, attributes);
   put_texts(group, "result_names", sorted_names(record.results));
   put_ranks(group, record);

@@ -1,6 +1,5 @@
 #include "result/result_file.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -53,27 +52,35 @@ class DurableResultFile : public ResultFile {
       append_part(record);
     rows_.insert(row);
     planned_.erase(record.name);
-    if (!parts_.empty() && 2 * parts_bytes_ >= main_bytes_) join_parts(false);
+    if (parts_.empty() || 2 * parts_bytes_ < main_bytes_) return;
+    try {
+      join_parts(false);
+    } catch (const Error&) {
+      // The row is safe in its part; finish() joins again and reports what stands in the way.
+    }
   }
 
   void finish() override {
     const std::lock_guard lock(mutex_);
-    join_parts(planned_.empty());
+    try {
+      join_parts(planned_.empty());
+    } catch (const Error& error) {
+      if (parts_.empty()) throw;
+      fail("{} (also in {}; `trainsuite-results join {}` joins them)", error.what(), parts_folder_,
+           path_);
+    }
   }
 
  private:
   void remember(Bytes image) {
     main_bytes_ = image.size();
     image_ = main_bytes_ < small_file_bytes_ ? std::move(image) : Bytes();
-    identity_ = identify(path_);
+    held_ = HeldFile(path_);
   }
 
   /// Another run's file at our path must not be overwritten.
   void check_ours() const {
-    struct stat status {};
-    if (stat(path_.c_str(), &status) == 0 &&
-        identity_ == FileIdentity{status.st_dev, status.st_ino})
-      return;
+    if (held_.lies_at(path_)) return;
     fail("{} was removed or replaced by another program during this run; it is left as it is",
          path_);
   }
@@ -121,7 +128,7 @@ class DurableResultFile : public ResultFile {
   std::set<std::string> rows_;
   Bytes image_;  // the main file's content while it is small
   std::size_t main_bytes_ = 0, parts_bytes_ = 0;
-  FileIdentity identity_;
+  HeldFile held_;
   std::vector<std::string> parts_;
   int parts_made_ = 0;  // part numbers are never used twice between joins
 };

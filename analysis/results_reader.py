@@ -1,0 +1,318 @@
+"""Reads result files, of finished and of killed runs, into numpy arrays with units."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from results_records import SCHEMA, SCHEMA_VERSION, ResultError, Value
+
+READ_ATTEMPTS = 5
+NOT_A_VALUE = ("ranks", "result_names", "run", "status", "reason")
+
+
+@dataclass
+class Series:
+    """values [ranks, steps] (rank facts: [ranks]); `ranks` names the rows."""
+
+    values: np.ndarray
+    unit: str
+    ranks: np.ndarray
+
+
+@dataclass
+class Run:
+    """One invocation, /runs/<number>."""
+
+    number: int
+    created_utc: str
+    argv: list[str]
+    planned: list[str]
+    attributes: dict[str, Value]
+    ranks: list[dict[str, Any]]
+    hosts: list[dict[str, Any]]
+
+
+@dataclass
+class Case:
+    """One row. Unknown things are absent from the dictionaries, unknown entries are NaN."""
+
+    suite: str
+    name: str
+    repeat: int
+    run: int
+    status: str
+    reason: str
+    settings: dict[str, Value]
+    results: dict[str, Value]
+    checks: dict[str, Value]
+    series: dict[str, Series]
+    warmup: np.ndarray  # bool [steps]
+    ranks: np.ndarray  # int64, those that took part
+    facts: dict[str, Series] = field(default_factory=dict)  # rank_facts: values [ranks]
+
+    @property
+    def label(self) -> str:
+        """<suite>/<case>/<repeat>."""
+        return f"{self.suite}/{self.name}/{self.repeat}"
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """A result or setting of that name."""
+        return self.results.get(name, self.settings.get(name, default))
+
+    def measured(self, name: str) -> np.ndarray:
+        """[ranks, measured steps] of a series, warm-up dropped. Raises KeyError when absent."""
+        values = self.series[name].values
+        kept = np.ones(values.shape[1], dtype=bool)
+        known = min(len(kept), len(self.warmup))
+        kept[:known] = ~self.warmup[:known]
+        return values[:, kept]
+
+    def per_step(self, name: str) -> np.ndarray:
+        """Over the ranks, per measured step: tokens are summed, times and bytes are the largest,
+        what has no unit is the mean. NaN entries are passed over; steps nobody knows are dropped.
+        Empty when the series is absent."""
+        if name not in self.series:
+            return np.empty(0)
+        values = self.measured(name).astype(np.float64)
+        values = values[:, ~np.isnan(values).all(axis=0)]
+        if values.size == 0:
+            return np.empty(0)
+        unit = self.series[name].unit
+        reduce = {"token": np.nansum, "1": np.nanmean}.get(unit, np.nanmax)
+        return reduce(values, axis=0)
+
+    def quantile(self, name: str, q: float) -> float | None:
+        """Quantile of per_step(name), linear interpolation; None when nothing is known."""
+        values = self.per_step(name)
+        return float(np.quantile(values, q)) if values.size else None
+
+    def median(self, name: str) -> float | None:
+        """Median of per_step(name)."""
+        return self.quantile(name, 0.5)
+
+    def p10(self, name: str) -> float | None:
+        """The 10th percentile of per_step(name)."""
+        return self.quantile(name, 0.1)
+
+    def p90(self, name: str) -> float | None:
+        """The 90th percentile of per_step(name)."""
+        return self.quantile(name, 0.9)
+
+    def independent(self) -> bool:
+        """Whether the ranks do not wait for one another."""
+        recipe = str(self.value("recipe", ""))
+        return recipe == "independent" or recipe.startswith("independent-")
+
+    def tokens_per_second(self) -> float | None:
+        """tokens_per_step / median step time; independent ranks: the sum of their own rates."""
+        tokens = self.value("tokens_per_step")
+        if self.independent():
+            return self._sum_of_rates(tokens)
+        step = self.median("step_seconds")
+        return float(tokens) / step if tokens is not None and step else None
+
+    def _sum_of_rates(self, tokens_per_step: float | None) -> float | None:
+        if "step_seconds" not in self.series or len(self.ranks) == 0:
+            return None
+        rate = 0.0
+        own_tokens = self.measured("tokens") if "tokens" in self.series else None
+        for row, seconds in enumerate(self.measured("step_seconds")):
+            tokens = own_tokens[row].astype(np.float64) if own_tokens is not None else np.empty(0)
+            tokens = tokens[~np.isnan(tokens)]
+            if tokens.size == 0 and tokens_per_step is not None:
+                tokens = np.array([tokens_per_step / len(self.ranks)])
+            seconds = seconds[~np.isnan(seconds)]
+            if seconds.size == 0 or tokens.size == 0 or np.median(seconds) <= 0:
+                return None
+            rate += float(np.median(tokens) / np.median(seconds))
+        return rate
+
+
+@dataclass
+class Results:
+    """A result file."""
+
+    path: str
+    complete: bool
+    runs: list[Run]
+    cases: list[Case]  # in the order of the plan
+
+    def case(self, name: str, repeat: int = 0, suite: str | None = None) -> Case:
+        """The row of that name. Raises KeyError."""
+        for case in self.cases:
+            if (case.name, case.repeat) == (name, repeat) and suite in (None, case.suite):
+                return case
+        raise KeyError(f"{self.path}: no case {name}, repeat {repeat}")
+
+    def missing(self) -> list[str]:
+        """Planned names without a result."""
+        found = {case.name for case in self.cases}
+        return [name for run in self.runs for name in run.planned if name not in found]
+
+
+def load(path: str | os.PathLike[str]) -> Results:
+    """Reads `path` and, after a killed run, its part files.
+
+    Raises ResultError for a missing, foreign or damaged file and for an unknown schema version.
+    """
+    path = os.fspath(path)
+    for _ in range(READ_ATTEMPTS):
+        before = _inode(path)
+        try:
+            results = _load_once(path)
+        except FileNotFoundError:
+            continue  # parts that a run under way has just joined
+        if _inode(path) == before:
+            return results
+    raise ResultError(f"{path} changes faster than it can be read; try again")
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError as error:
+        raise ResultError(f"cannot read {path}: {error.strerror}") from error
+
+
+def open_checked(path: str) -> h5py.File:
+    """Opens a file of our schema for reading, without HDF5's locks."""
+    if os.path.isdir(path):
+        raise ResultError(f"{path} is a folder, not a result file")
+    if not os.access(path, os.R_OK) and os.path.exists(path):
+        raise ResultError(f"cannot read {path}: Permission denied")
+    with open(path, "rb") as probe:
+        signature = probe.read(8)
+    if signature != b"\x89HDF\r\n\x1a\n":
+        raise ResultError(f"{path} is not an HDF5 file")
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise ResultError(f"{path} is a damaged HDF5 file: {error}") from error
+    try:
+        check_schema(path, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def check_schema(path: str, file: h5py.File) -> None:
+    """Refuses other schemas and versions, in words."""
+    schema = file.attrs.get("schema")
+    if not isinstance(schema, str) or schema != SCHEMA:
+        raise ResultError(f"{path} is not a {SCHEMA} result file: its root has no attribute "
+                          f"schema = {SCHEMA}")
+    version = file.attrs.get("schema_version")
+    if version is None or int(version) != SCHEMA_VERSION:
+        raise ResultError(f"{path} has schema version {version}, this program reads version "
+                          f"{SCHEMA_VERSION}; use the {SCHEMA} release that wrote it")
+
+
+def part_paths(path: str) -> list[str]:
+    """The part files of a run that was killed before it joined them, oldest first."""
+    folder = Path(path + ".parts")
+    if not folder.is_dir():
+        return []
+    parts = [part for part in folder.iterdir() if part.suffix == ".h5" and part.stem.isdecimal()]
+    return [str(part) for part in sorted(parts, key=lambda part: int(part.stem))]
+
+
+def _load_once(path: str) -> Results:
+    with open_checked(path) as file:
+        results = Results(path, bool(file.attrs.get("complete", 0)), _read_runs(path, file),
+                          _read_cases(path, file))
+        file_id = file.attrs.get("file_id")
+    known = {case.label for case in results.cases}
+    for part in part_paths(path):
+        with open_checked(part) as file:
+            if file.attrs.get("file_id") != file_id:
+                raise ResultError(f"{part} belongs to another result file; "
+                                  f"remove it to read {path}")
+            results.cases += [case for case in _read_cases(part, file) if case.label not in known]
+    planned = {name: index for run in reversed(results.runs)
+               for index, name in enumerate(run.planned)}
+    results.cases.sort(key=lambda case: (case.suite, planned.get(case.name, len(planned)),
+                                         case.name, case.repeat))
+    return results
+
+
+def _plain(value: Any) -> Any:
+    """A Python value: uint8 was a bool."""
+    if isinstance(value, np.uint8):
+        return bool(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _values(group: h5py.Group) -> dict[str, Any]:
+    """All attributes, and the datasets that hold what is too large for one."""
+    values = {name: _plain(value) for name, value in group.attrs.items()}
+    for name, item in group.items():
+        if isinstance(item, h5py.Dataset) and h5py.check_string_dtype(item.dtype):
+            values[name] = _plain(item[()])
+    return values
+
+
+def _table(group: h5py.Group, name: str) -> list[dict[str, Any]]:
+    if name not in group:
+        return []
+    rows = group[name][()]
+    return [{column: _plain(row[column]) for column in rows.dtype.names} for row in rows]
+
+
+def _read_runs(path: str, file: h5py.File) -> list[Run]:
+    runs = []
+    for number in sorted(file.get("runs", {}), key=int):
+        group = file[f"runs/{number}"]
+        values = _values(group)
+        runs.append(Run(int(number), values.pop("created_utc", ""), values.pop("argv", []),
+                        values.pop("planned", []), values, _table(group, "ranks"),
+                        _table(group, "hosts")))
+    return runs
+
+
+def _read_series(item: h5py.Dataset, ranks: np.ndarray) -> Series:
+    values = item[()]
+    if h5py.check_string_dtype(item.dtype):
+        values = np.array([_plain(value) for value in values], dtype=object)
+    elif values.dtype == np.uint8:
+        values = values.astype(bool)
+    return Series(values, item.attrs.get("unit", ""), np.asarray(item.attrs.get("ranks", ranks)))
+
+
+def _read_case(path: str, suite: str, name: str, repeat: str, group: h5py.Group) -> Case:
+    values = _values(group)
+    for needed in ("status", "run"):
+        if needed not in values:
+            raise ResultError(f"{path}: {suite}/{name}/{repeat} lacks its attribute {needed}")
+    result_names = set(values.get("result_names", []))
+    ranks = np.array(values.get("ranks", []), dtype=np.int64)
+    scalars = {key: value for key, value in values.items() if key not in NOT_A_VALUE}
+    series = {key: _read_series(item, ranks) for key, item in group.items()
+              if isinstance(item, h5py.Dataset) and item.ndim == 2}
+    facts = {key: _read_series(item, ranks) for key, item in group.get("rank_facts", {}).items()}
+    warmup = group["warmup"][()].astype(bool) if "warmup" in group else np.empty(0, dtype=bool)
+    return Case(
+        suite, name, int(repeat), values["run"], values["status"], values.get("reason", ""),
+        settings={key: value for key, value in scalars.items() if key not in result_names},
+        results={key: value for key, value in scalars.items() if key in result_names},
+        checks=_values(group["check"]) if "check" in group else {},
+        series=series, warmup=warmup, ranks=ranks, facts=facts)
+
+
+def _read_cases(path: str, file: h5py.File) -> list[Case]:
+    return [_read_case(path, suite, name, repeat, file[f"{suite}/{name}/{repeat}"])
+            for suite in file if suite != "runs"
+            for name in file[suite]
+            for repeat in file[f"{suite}/{name}"]]
