@@ -1,11 +1,9 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "run/progress.h"
 #include "run/row_figures.h"
 #include "run/speed_up.h"
 #include "run/summary.h"
@@ -271,63 +269,6 @@ TEST(SummaryJson, IsOneLineAndLeavesTheUnknownOut) {
   EXPECT_EQ(both.at("own_base"), "1gpu-accumulate4");
   EXPECT_NEAR(both.at("tokens_per_second").get<double>(), 8000 / 0.36, 1e-6);
   EXPECT_FALSE(both.contains("mfu") || both.contains("peak_allocated_bytes"));
-}
-
-TEST(RemainingSeconds, ScalesTheElapsedTime) {
-  EXPECT_FALSE(remaining_seconds(0, 10, 5));
-  EXPECT_DOUBLE_EQ(remaining_seconds(2, 10, 5).value(), 20);
-  EXPECT_DOUBLE_EQ(remaining_seconds(10, 10, 5).value(), 0);
-}
-
-std::vector<Case> two_cases() {
-  std::vector<Case> cases(2);
-  for (Case& one : cases) one.size = "124m";
-  cases[0].recipe = "plain";
-  cases[1].recipe = "both";
-  cases[1].work = 3;
-  return cases;
-}
-
-TEST(Progress, OneLineACaseWhereThereIsNoTerminal) {
-  double now = 100;
-  std::ostringstream out;
-  Progress progress(out, false, two_cases(), [&] { return now; });
-  progress.begin_case();
-  progress.phase("training");
-  EXPECT_EQ(out.str(), "");
-  now = 110;
-  progress.end_case(row("plain", 1, 2, 0.125));
-  const std::string first = out.str();
-  for (const char* part :
-       {"[1/2] 124m-plain ok", "16,000 tokens/s", "125.00 ms", "10.0 s", "ETA 30 s"}) {
-    EXPECT_TRUE(has(first, part)) << part << " is not in: " << first;
-  }
-  progress.begin_case();
-  CaseRecord failed = row("both", 4, 2, 0.4);
-  failed.status = "timeout";
-  failed.reason = "no answer of rank 1";
-  progress.end_case(failed);
-  const std::string second = out.str().substr(first.size());
-  EXPECT_TRUE(has(second, "[2/2] 124m-both timeout: no answer of rank 1")) << second;
-  EXPECT_FALSE(has(second, "ETA") || has(second, "tokens/s")) << second;
-  EXPECT_EQ(std::count(second.begin(), second.end(), '\n'), 1);
-  EXPECT_EQ(out.str().find('\r'), std::string::npos);
-}
-
-TEST(Progress, OneUpdatingLineOnATerminal) {
-  double now = 0;
-  std::ostringstream out;
-  Progress progress(out, true, two_cases(), [&] { return now; });
-  progress.begin_case();
-  EXPECT_TRUE(has(out.str(), "[1/2] 124m-plain set-up")) << out.str();
-  EXPECT_FALSE(has(out.str(), "ETA"));  // nothing is done yet
-  now = 10;
-  progress.end_case(row("plain", 1, 2, 0.125));
-  progress.begin_case();
-  EXPECT_TRUE(has(out.str(), "[2/2] 124m-both set-up, ETA 30 s")) << out.str();
-  progress.end_case(row("both", 4, 2, 0.4));
-  EXPECT_EQ(out.str().find('\n'), std::string::npos);
-  EXPECT_TRUE(out.str().ends_with("\r\x1b[K"));  // leaves a clear line for the summary
 }
 
 }  // namespace
