@@ -9,6 +9,8 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include "core/error.h"
+#include "model/bias_gelu.h"
+#include "model/layer_norm.h"
 #include "model/linear_cross_entropy.h"
 
 namespace trainsuite {
@@ -54,11 +56,40 @@ at::Tensor block(const at::Tensor& x, at::TensorList p, const Sizes& sizes) {
   return middle + mlp(norm(middle, p[6], p[7], p[8]), p.slice(8, 4));
 }
 
-/// Sum of cross-entropies of hidden [tokens, width], as PyTorch's own operators do it.
-at::Tensor reference_loss(const at::Tensor& hidden, const at::Tensor& head,
-                          const at::Tensor& targets, double scale) {
+/// The residual stream with a sum still to be done by the next fused LayerNorm: of `delta`, a
+/// linear layer's product, and its bias. delta is undefined where nothing is pending.
+struct Stream {
+  at::Tensor residual, delta, delta_bias;
+};
+
+at::Tensor fused_norm(Stream& stream, const at::Tensor& weight, const at::Tensor& bias,
+                      const at::Tensor& matrix) {
+  if (!stream.delta.defined()) {
+    return layer_norm_cast(stream.residual, weight, bias, matrix.scalar_type());
+  }
+  const auto [sum, normalized] =
+      add_layer_norm(stream.residual, stream.delta, stream.delta_bias, weight, bias);
+  stream = {sum, {}, {}};
+  return normalized;
+}
+
+void fused_block(Stream& stream, at::TensorList p, const Sizes& sizes) {
+  const at::Tensor attention_input = fused_norm(stream, p[0], p[1], p[2]);
+  const at::Tensor attended = self_attention(attention_input, p[2], p[3], sizes);
+  stream.delta = at::linear(attended, p[4]), stream.delta_bias = p[5];
+  const at::Tensor mlp_input = fused_norm(stream, p[6], p[7], p[8]);
+  const at::Tensor active = bias_gelu(at::linear(mlp_input, p[8]), p[9]);
+  stream.delta = at::linear(active, p[10]), stream.delta_bias = p[11];
+}
+
+/// scale x sum of cross-entropies of hidden [tokens, width].
+at::Tensor loss_of(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
+                   double scale, bool fused) {
+  const at::Tensor flat_targets = targets.reshape({-1});
+  if (fused) return linear_cross_entropy(hidden, head, flat_targets, scale);
   const at::Tensor logits = at::linear(hidden, head).to(at::kFloat);
-  return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
+  return at::cross_entropy_loss(logits, flat_targets, {}, at::Reduction::Sum, kIgnoredTarget) *
+         scale;
 }
 
 void check_block(const at::Tensor& x, at::TensorList p, std::int64_t heads) {
@@ -68,6 +99,19 @@ void check_block(const at::Tensor& x, at::TensorList p, std::int64_t heads) {
   if (x.dim() != 3) fail("gpt2_block: x has {} dimensions, 3 needed", x.dim());
   if (heads < 1 || x.size(2) % heads != 0) {
     fail("gpt2_block: width {} is not divisible by {} heads", x.size(2), heads);
+  }
+}
+
+void check_uses(const Gpt2Config& config, at::TensorList uses, const at::Tensor& tokens) {
+  const std::size_t expected = 2 + static_cast<std::size_t>(config.layers) * kBlockParameters + 3;
+  if (uses.size() != expected) {
+    fail("gpt2_loss: {} parameter uses given, GPT-2 {} has {}", uses.size(), config.name, expected);
+  }
+  if (tokens.dim() != 2 || tokens.size(1) < 2) {
+    fail("gpt2_loss: tokens must be [batch, sequence + 1] with a sequence of at least 1");
+  }
+  if (config.heads < 1 || uses[0].size(1) % config.heads != 0) {
+    fail("gpt2_loss: width {} is not divisible by {} heads", uses[0].size(1), config.heads);
   }
 }
 
@@ -89,37 +133,41 @@ at::Tensor gpt2_embed(const at::Tensor& token_embedding, const at::Tensor& posit
 
 at::Tensor gpt2_block(const at::Tensor& x, at::TensorList p, std::int64_t heads, bool fused) {
   check_block(x, p, heads);
-  if (fused) fail("gpt2_block: no fused kernels in this build");
   const Sizes sizes{x.size(0), x.size(1), heads};
-  return block(x.reshape({-1, x.size(2)}), p, sizes).view(x.sizes());
+  const at::Tensor flat = x.reshape({-1, x.size(2)});
+  if (!fused) return block(flat, p, sizes).view(x.sizes());
+  Stream stream{flat, {}, {}};
+  fused_block(stream, p, sizes);
+  return (stream.residual + stream.delta + stream.delta_bias).view(x.sizes());
 }
 
 at::Tensor gpt2_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
                           const at::Tensor& norm_bias, const at::Tensor& head,
                           const at::Tensor& targets, double scale, bool fused) {
   const at::Tensor hidden = norm(x.reshape({-1, x.size(-1)}), norm_weight, norm_bias, head);
-  const at::Tensor flat_targets = targets.reshape({-1});
-  return fused ? linear_cross_entropy(hidden, head, flat_targets, scale)
-               : reference_loss(hidden, head, flat_targets, scale);
+  return loss_of(hidden, head, targets, scale, fused);
 }
 
 at::Tensor gpt2_loss(const Gpt2Config& config, at::TensorList uses, const at::Tensor& tokens,
                      double scale, bool fused_loss, bool sparse_gradient, bool fused_blocks) {
-  const std::size_t layers = static_cast<std::size_t>(config.layers);
-  const std::size_t expected = 2 + layers * kBlockParameters + 3;
-  if (uses.size() != expected) {
-    fail("gpt2_loss: {} parameter uses given, GPT-2 {} has {}", uses.size(), config.name, expected);
+  check_uses(config, uses, tokens);
+  const std::int64_t batch = tokens.size(0), sequence = tokens.size(1) - 1;
+  const Sizes sizes{batch, sequence, config.heads};
+  const at::Tensor embedded =
+      gpt2_embed(uses[0], uses[1], tokens.narrow(1, 0, sequence), sparse_gradient);
+  Stream stream{embedded.view({batch * sequence, -1}), {}, {}};
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const at::TensorList p = uses.slice(2 + layer * kBlockParameters, kBlockParameters);
+    if (fused_blocks) {
+      fused_block(stream, p, sizes);
+    } else {
+      stream.residual = block(stream.residual, p, sizes);
+    }
   }
-  const std::int64_t sequence = tokens.size(1) - 1;
-  if (sequence < 1) fail("gpt2_loss: tokens need at least 2 columns, got {}", tokens.size(1));
-  at::Tensor x = gpt2_embed(uses[0], uses[1], tokens.narrow(1, 0, sequence), sparse_gradient);
-  for (std::size_t layer = 0; layer < layers; ++layer) {
-    x = gpt2_block(x, uses.slice(2 + layer * kBlockParameters, kBlockParameters), config.heads,
-                   fused_blocks);
-  }
-  const at::TensorList tail = uses.slice(expected - 3, 3);
-  return gpt2_head_loss(x, tail[0], tail[1], tail[2], tokens.narrow(1, 1, sequence), scale,
-                        fused_loss);
+  const at::TensorList tail = uses.slice(uses.size() - 3, 3);
+  const at::Tensor hidden = fused_blocks ? fused_norm(stream, tail[0], tail[1], tail[2])
+                                         : norm(stream.residual, tail[0], tail[1], tail[2]);
+  return loss_of(hidden, tail[2], tokens.narrow(1, 1, sequence), scale, fused_loss);
 }
 
 }  // namespace trainsuite

@@ -48,7 +48,7 @@ std::vector<ParameterUse> gpt2_uses(const Gpt2Config& config);
 at::Tensor gpt2_embed(const at::Tensor& token_embedding, const at::Tensor& position_embedding,
                       const at::Tensor& tokens, bool sparse_gradient);
 /// One decoder block. p: ln_1 w b, attn qkv w b, attn proj w b, ln_2 w b, mlp fc w b, mlp proj w b.
-/// `fused`: with the kernels of model/layer_norm.h, else PyTorch's operators one by one.
+/// `fused`: with the kernels of model/layer_norm.h and bias_gelu.h, else PyTorch's own operators.
 at::Tensor gpt2_block(const at::Tensor& x, at::TensorList p, std::int64_t heads,
                       bool fused = false);
 /// Final norm, head and summed cross-entropy times `scale`; targets [batch, sequence] int64.

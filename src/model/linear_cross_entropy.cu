@@ -1,11 +1,9 @@
 // One block a row: an online softmax over the row, then its gradient in place. The row is read
 // from device memory once (it stays in shared memory, or in L2 where it does not fit) and written
 // once: 2 x rows x columns elements.
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
-
 #include <cfloat>
 
+#include "model/kernel_parts.cuh"
 #include "model/linear_cross_entropy_kernel.h"
 
 namespace trainsuite {
@@ -14,45 +12,6 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kBatch = 4;  // 16-byte loads in flight per thread
 constexpr long long kIgnoredTarget = -100;
-
-/// 16 bytes of a row as fp32 values and back.
-template <class T>
-struct Pack;
-
-template <>
-struct Pack<float> {
-  static constexpr int size = 4;
-  static __device__ void load(const uint4& bits, float* v) {
-    v[0] = __uint_as_float(bits.x), v[1] = __uint_as_float(bits.y);
-    v[2] = __uint_as_float(bits.z), v[3] = __uint_as_float(bits.w);
-  }
-  static __device__ uint4 store(const float* v) {
-    return make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
-                      __float_as_uint(v[3]));
-  }
-  static __device__ float exponential(float x) { return expf(x); }
-};
-
-template <>
-struct Pack<__nv_bfloat16> {
-  static constexpr int size = 8;
-  static __device__ void pair(unsigned bits, float* v) {  // bf16 is the upper half of fp32
-    v[0] = __uint_as_float(bits << 16);
-    v[1] = __uint_as_float(bits & 0xffff0000u);
-  }
-  static __device__ unsigned pair(const float* v) {
-    const __nv_bfloat162 rounded = __floats2bfloat162_rn(v[0], v[1]);
-    return *reinterpret_cast<const unsigned*>(&rounded);
-  }
-  static __device__ void load(const uint4& bits, float* v) {
-    pair(bits.x, v), pair(bits.y, v + 2), pair(bits.z, v + 4), pair(bits.w, v + 6);
-  }
-  static __device__ uint4 store(const float* v) {
-    return make_uint4(pair(v), pair(v + 2), pair(v + 4), pair(v + 6));
-  }
-  // Error far below bf16's.
-  static __device__ float exponential(float x) { return __expf(x); }
-};
 
 /// Largest value seen and the sum of exponentials relative to it. The largest value is finite
 /// while nothing was seen, so that no infinities are subtracted.

@@ -4,8 +4,10 @@
 #include <torch/library.h>
 
 #include "model/attention.h"
+#include "model/bias_gelu.h"
 #include "model/counter_hash.h"
 #include "model/gpt2.h"
+#include "model/layer_norm.h"
 #include "model/linear_cross_entropy.h"
 
 namespace trainsuite {
@@ -99,6 +101,13 @@ TORCH_LIBRARY(trainsuite, m) {
   m.def("tensor_hash(Tensor tensor) -> Tensor", &tensor_hash);
   m.def("linear_cross_entropy(Tensor x, Tensor weight, Tensor targets, float scale) -> Tensor",
         &linear_cross_entropy);
+  m.def("layer_norm_cast(Tensor x, Tensor weight, Tensor bias, ScalarType dtype) -> Tensor",
+        &layer_norm_cast);
+  m.def(
+      "add_layer_norm(Tensor residual, Tensor delta, Tensor delta_bias, Tensor weight, "
+      "Tensor bias) -> (Tensor, Tensor)",
+      &add_layer_norm);
+  m.def("bias_gelu(Tensor x, Tensor bias) -> Tensor", &bias_gelu);
   m.def(
       "fastest_attention(Device device, ScalarType dtype, int batch, int heads, int sequence, "
       "int head_dim) -> str",
