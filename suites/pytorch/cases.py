@@ -8,7 +8,7 @@ import fnmatch
 import os
 import sys
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import gpt2
 
@@ -41,15 +41,23 @@ class Case:
         return f"{self.size}-{self.recipe}"
 
 
-# recipe: one rank, communicates, wire, micro-batches a step
-RECIPES: dict[str, tuple[bool, bool, str, int]] = {
-    "1gpu": (True, False, "fp32", 1),
-    "1gpu-accumulate4": (True, False, "fp32", 4),
-    "independent": (False, False, "fp32", 1),
-    "plain": (False, True, "fp32", 1),
-    "bf16": (False, True, "bf16", 1),
-    "accumulate4": (False, True, "fp32", 4),
-    "both": (False, True, "bf16", 4),
+class Recipe(NamedTuple):
+    """What a case does; accumulating ones take --accumulate, default 4."""
+
+    one_rank: bool
+    communicates: bool
+    accumulates: bool
+    wire: str
+
+
+RECIPES = {  # {} is the number of micro-batches
+    "1gpu": Recipe(True, False, False, "fp32"),
+    "1gpu-accumulate{}": Recipe(True, False, True, "fp32"),
+    "independent": Recipe(False, False, False, "fp32"),
+    "plain": Recipe(False, True, False, "fp32"),
+    "bf16": Recipe(False, True, False, "bf16"),
+    "accumulate{}": Recipe(False, True, True, "fp32"),
+    "both": Recipe(False, True, True, "bf16"),
 }
 
 
@@ -132,40 +140,54 @@ def or_default(value: int | float | None, default: int | float) -> int | float:
 
 
 def plan(options: argparse.Namespace, cuda: bool) -> list[Case]:
-    """The cases that the options choose, in order. Raises UsageError when there are none."""
-    sizes = options.size or (["124m", "355m"] if cuda else ["tiny"])
-    cases = [make_case(size, recipe, options, cuda) for size in sizes for recipe in RECIPES]
-    for pattern in options.case:
-        if not any(chosen(case, pattern) for case in cases):
-            names = [case.name for case in cases] + list(RECIPES)
-            near = difflib.get_close_matches(pattern, names, 1)
-            hint = f"; nearest is {near[0]!r}" if near else "; --list shows all"
-            raise UsageError(f"--case {pattern!r} matches no case of {', '.join(sizes)}{hint}")
-    if not options.case:
-        return cases
-    return [case for case in cases if any(chosen(case, glob) for glob in options.case)]
+    """The cases that the options choose, in the table's order, each once.
+
+    Without --size these are the device's default sizes, or all for --list; a pattern that matches
+    none of them may name cases of other sizes whole. Raises UsageError where nothing matches.
+    """
+    every = [make_case(size, recipe, options, cuda) for size in gpt2.SIZES for recipe in RECIPES]
+    default = ["124m", "355m"] if cuda else ["tiny"]
+    sizes = options.size or (list(gpt2.SIZES) if options.list else default)
+    selected: set[str] = set()
+    for pattern in options.case or ["*"]:
+        selected |= matching(every, pattern, sizes, other_sizes=not options.size)
+    return [case for case in every if case.name in selected]
 
 
-def chosen(case: Case, pattern: str) -> bool:
-    """Whether the pattern is the whole name or the part after the size."""
-    return fnmatch.fnmatchcase(case.name, pattern) or fnmatch.fnmatchcase(case.recipe, pattern)
+def matching(every: list[Case], pattern: str, sizes: list[str], other_sizes: bool) -> set[str]:
+    """Names that `pattern` selects among `sizes`, or else by whole name among the others."""
+    whole = {case.name for case in every if fnmatch.fnmatchcase(case.name, pattern)}
+    inside = {
+        case.name
+        for case in every
+        if case.size in sizes
+        and (case.name in whole or fnmatch.fnmatchcase(case.recipe, pattern))
+    }
+    if found := inside or (whole if other_sizes else set()):
+        return found
+    recipes = list(dict.fromkeys(case.recipe for case in every))
+    near = difflib.get_close_matches(pattern, [*recipes, *(case.name for case in every)], 1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise UsageError(
+        f"no case matches {pattern!r}{hint} Sizes: {', '.join(sizes)}; "
+        f"cases of each: {', '.join(recipes)}"
+    )
 
 
 def make_case(size: str, recipe: str, options: argparse.Namespace, cuda: bool) -> Case:
     """One case with the flags' values or the suite's defaults."""
-    one_rank, communicates, wire, accumulate = RECIPES[recipe]
+    does = RECIPES[recipe]
+    accumulate = int(or_default(options.accumulate, 4)) if does.accumulates else 1
     micro_batch, sequence, vocabulary = (2, 64, 512) if size == "tiny" else (8, 1024, 50304)
-    if accumulate > 1:
-        accumulate = int(or_default(options.accumulate, accumulate))
     precision = options.precision
     if precision == "auto":
         precision = "bf16" if cuda else "fp32"
     return Case(
         size=size,
-        recipe=recipe,
-        one_rank=one_rank,
-        communicates=communicates,
-        wire=wire,
+        recipe=recipe.format(accumulate),
+        one_rank=does.one_rank,
+        communicates=does.communicates,
+        wire=does.wire,
         micro_batch=int(or_default(options.micro_batch, micro_batch)),
         accumulate=accumulate,
         sequence=int(or_default(options.sequence, sequence)),

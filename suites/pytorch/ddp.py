@@ -92,6 +92,8 @@ def attempt(case: Case, world: World) -> tuple[str, str, Measured]:
         return "ok", "", run_case(case, world)
     except torch.OutOfMemoryError as error:
         return "oom", str(error).splitlines()[0], Measured()
+    except MemoryError as error:
+        return "oom", str(error) or "out of host memory", Measured()
     except Exception as error:  # noqa: BLE001: a failed row is a result, the next case runs
         traceback.print_exc()
         lines = str(error).splitlines() or [""]
@@ -107,9 +109,9 @@ def summary(row: CaseRecord) -> str:
         steps = next(series.values for series in rank.series if series.name == "step_seconds")
         by_rank.append(steps[sum(row.warmup) :])
     seconds = median(map(max, zip(*by_rank)))
-    rate = row.results["tokens_per_step"] / seconds
+    rate = row.settings["tokens_per_step"] / seconds
     if row.settings["recipe"] == "independent":  # nobody waits for the slowest
-        rate = sum(row.results["tokens_per_step"] / len(by_rank) / median(own) for own in by_rank)
+        rate = sum(row.settings["tokens_per_step"] / len(by_rank) / median(own) for own in by_rank)
     line = f"{row.name:24} {rate:12,.0f} tokens/s {seconds * 1e3:9.2f} ms"
     if "peak_allocated_bytes" in row.results:
         line += f" {row.results['peak_allocated_bytes'] / 2**30:7.2f} GiB"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ LINK_ENVIRONMENT: dict[str, dict[str, str]] = {
     "socket": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"},
 }
 CONTROL_WAIT = timedelta(minutes=60)  # other ranks wait while rank 0 runs alone
-TRAINING_WAIT = timedelta(minutes=10)  # a collective of the training
+TRAINING_WAIT = timedelta(minutes=5)  # a collective of the training
 
 
 class World:
@@ -60,11 +62,21 @@ class World:
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def training_group(self) -> dist.ProcessGroup:
-        """A fresh group for one case's gradients; collective."""
+    @contextmanager
+    def training_group(self) -> Iterator[dist.ProcessGroup]:
+        """A fresh group for one case's gradients; collective. After a failure it is given up
+        without waiting for ranks that may still be in a collective of it."""
         group = dist.new_group(backend=self.backend, timeout=TRAINING_WAIT)
-        dist.all_reduce(torch.zeros(1, device=self.device), group=group)  # connects now
-        return group
+        try:
+            dist.all_reduce(torch.zeros(1, device=self.device), group=group)  # connects now
+            yield group
+        except BaseException:
+            if self.cuda:
+                group.abort()
+            else:
+                dist.destroy_process_group(group)  # the others see their connections end
+            raise
+        dist.destroy_process_group(group)
 
     def gather(self, thing: Any) -> list[Any]:
         """Every rank's object in rank order on rank 0, an empty list elsewhere."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 
 import torch
@@ -133,6 +135,17 @@ class MemoryGauge:
             "case_peak_allocated_bytes": max(self.before[0], *self.allocated),
             "case_peak_reserved_bytes": max(self.before[1], *self.reserved),
         }
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Keeps Python's collector, which stops the host at random, out of what is measured."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def synchronize(device: torch.device) -> None:

@@ -31,7 +31,6 @@ from train import Measured  # noqa: E402
 
 SUITE = "ddp"
 ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_", "TORCH_")
-UNITS = {"loss": "1", "tokens": "token"}
 
 
 def utc_now() -> str:
@@ -159,12 +158,17 @@ def run_record(world: World, options: argparse.Namespace, cases: list[Case]) -> 
 
 def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str, Any]:
     """Flags and derived settings of a row."""
+    ranks = 1 if case.one_rank else world.size
+    batch = case.micro_batch * case.accumulate * ranks
     return {
         "implementation": "pytorch",
         "compile_mode": "eager",
         "communicator": world.backend if case.communicates else "none",
         "size": case.size,
         "recipe": case.recipe,
+        "ranks": ranks,
+        "one_rank": case.one_rank,
+        "communicates": case.communicates,
         "device": world.device.type,
         "link": options.link,
         "memory_limit_gib": options.memory_limit,
@@ -179,7 +183,9 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "precision": case.precision,
         "attention": case.attention,
         "learning_rate": case.learning_rate,
-        "wire": case.wire if case.communicates else None,
+        "wire": case.wire if case.communicates else "none",
+        "tokens_per_step": batch * case.sequence,
+        "global_batch": batch,
         "dry_run": case.size == "tiny",
     }
 
@@ -201,8 +207,6 @@ def case_record(
         reason=reason,
         settings=settings(case, world, options),
     )
-    batch = case.micro_batch * case.accumulate * len(gathered)
-    record.results |= {"global_batch": batch, "tokens_per_step": batch * case.sequence}
     if status != "ok":
         return record
     record.warmup = [index < case.warmup for index in range(case.warmup + case.steps)]
@@ -216,14 +220,19 @@ def case_record(
     hashes = {measured.facts["final_weights_hash"] for _, _, measured in gathered}
     if case.communicates:
         record.checks["replicas_equal"] = len(hashes) == 1
+        if len(hashes) > 1:
+            record.status = "failed"
+            record.reason = "the replicas' weights differ after the last step"
     return record
 
 
 def worst(gathered: list[tuple[str, str, Measured]]) -> tuple[str, str]:
-    """Status and reason of the row: the first rank's that is not ok."""
-    for rank, (status, reason, _) in enumerate(gathered):
-        if status != "ok":
-            return status, f"rank {rank}: {reason}"
+    """Status and reason of the row. Lack of memory comes before failures, which are what the
+    other ranks then see of it."""
+    for wanted in ("oom", "failed"):
+        for rank, (status, reason, _) in enumerate(gathered):
+            if status == wanted:
+                return status, f"rank {rank}: {reason}"
     return "ok", ""
 
 
@@ -231,7 +240,9 @@ def unit(series: str) -> str:
     """s, byte, token or 1."""
     if series.endswith("_seconds"):
         return "s"
-    return "byte" if series.endswith("_bytes") else UNITS[series]
+    if series.endswith("tokens"):
+        return "token"
+    return "byte" if series.endswith("_bytes") else "1"
 
 
 def row_results(ranks: list[Measured]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import gc
+import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
@@ -16,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gpt2
 from cases import Case
 from launch import World
-from measure import MemoryGauge, NoClock, StepClock, host_launch_seconds, synchronize
+from measure import MemoryGauge, NoClock, StepClock, host_launch_seconds, no_garbage_collection, synchronize
 
 KERNELS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -38,7 +40,7 @@ class Measured:
 class Trainer:
     """Model, optimizer and data of one rank in one case."""
 
-    def __init__(self, case: Case, world: World) -> None:
+    def __init__(self, case: Case, world: World, group: ProcessGroup | None) -> None:
         self.case, self.device = case, world.device
         self.ranks = 1 if case.one_rank else world.size
         self.rank = 0 if case.one_rank else world.rank
@@ -48,8 +50,8 @@ class Trainer:
         )
         self.bare = gpt2.build(config, weights)
         self.model: nn.Module = self.bare
-        if case.communicates:
-            self.model = self._data_parallel(world)
+        if group is not None:
+            self.model = self._data_parallel(group)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=case.learning_rate,
@@ -60,16 +62,13 @@ class Trainer:
         )
         self.clock: StepClock | NoClock = NoClock()
         self.losses: list[Tensor] = []  # one a micro-batch, left on the device
-        if case.communicates:
-            self._watch_backward()
 
-    def _data_parallel(self, world: World) -> DistributedDataParallel:
+    def _data_parallel(self, group: ProcessGroup) -> DistributedDataParallel:
         """Wraps the model. Every parameter is used in every step and there are no buffers, so
         neither find_unused_parameters nor static_graph has anything to save here."""
-        group = world.training_group()
         wrapped = DistributedDataParallel(
             self.bare,
-            device_ids=[self.device.index] if world.cuda else None,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
             process_group=group,
             gradient_as_bucket_view=True,
         )
@@ -104,19 +103,24 @@ class Trainer:
                 with self.autocast():
                     loss = self.model(tokens[:, :-1], tokens[:, 1:])
                 clock.mark("forward")
-                (loss / self.case.accumulate).backward()
+                self.share(loss).backward()
                 clock.mark(self.backward_phase(micro_batch))
             self.losses.append(loss.detach())
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         clock.mark("optimizer")
 
+    def share(self, loss: Tensor) -> Tensor:
+        """This micro-batch's part of the step's mean loss."""
+        return loss if self.case.accumulate == 1 else loss / self.case.accumulate
+
     def backward_phase(self, micro_batch: int) -> str:
         """What ends with backward(): where gradients travel, the wait for the last of them."""
         synced = self.case.communicates and micro_batch == self.case.accumulate - 1
         return "exposed_sync" if synced else "backward"
 
-    def _watch_backward(self) -> None:
+    @contextmanager
+    def watched_backward(self) -> Iterator[None]:
         """Marks where the last gradient is computed and only waiting is left."""
         calls = 0
 
@@ -126,12 +130,21 @@ class Trainer:
             if calls % self.case.accumulate == 0:
                 self.clock.mark("backward")
 
-        self.bare.transformer.wte.weight.register_post_accumulate_grad_hook(mark)
+        first = self.bare.transformer.wte.weight  # the last whose gradient is ready
+        handle = first.register_post_accumulate_grad_hook(mark)
+        try:
+            yield
+        finally:
+            handle.remove()  # or model and hook keep each other alive
 
     def identity(self) -> dict[str, int]:
-        """Hashes of the initial weights and of the first step's tokens."""
+        """Sizes, and hashes of the initial weights and of the first step's tokens."""
         tokens = self.tokens(0, 0, self.case.micro_batch, self.case.sequence)
+        parameters = list(self.bare.parameters())
         return {
+            "parameters_total": sum(p.numel() for p in parameters),
+            "parameters_trainable": sum(p.numel() for p in parameters if p.requires_grad),
+            "weight_bytes_float32": sum(p.nbytes for p in parameters),
             "initial_weights_hash": self.weight_hash(),
             "tokens_hash": int(torch.ops.trainsuite.tensor_hash(tokens)),
         }
@@ -148,15 +161,20 @@ def run_case(case: Case, world: World) -> Measured:
     case_start = time.perf_counter()
     measured = Measured()
     gauge = MemoryGauge(world.device)
-    with attention_choice(case):
-        trainer = Trainer(case, world)
+    with ExitStack() as stack:
+        stack.enter_context(attention_choice(case))
+        group = stack.enter_context(world.training_group()) if case.communicates else None
+        trainer = Trainer(case, world, group)
         measured.facts["attention_kernel"] = attention_kernel(case, world.device)
         measured.facts |= trainer.identity()
         synchronize(world.device)
         measured.facts["setup_seconds"] = time.perf_counter() - case_start
-        run_steps(trainer, gauge, measured)
-        measured.facts["final_weights_hash"] = trainer.weight_hash()
-        measured.facts["host_launch_seconds"] = launch_cost(trainer)
+        if group is not None:
+            stack.enter_context(trainer.watched_backward())
+        with no_garbage_collection():
+            run_steps(trainer, gauge, measured)
+            measured.facts["final_weights_hash"] = trainer.weight_hash()
+            measured.facts["host_launch_seconds"] = launch_cost(trainer)
     measured.facts |= gauge.facts(case.warmup)
     measured.facts["case_seconds"] = time.perf_counter() - case_start
     return measured
@@ -168,32 +186,36 @@ def run_steps(trainer: Trainer, gauge: MemoryGauge, measured: Measured) -> None:
     total = case.warmup + case.steps
     clock = StepClock(device, total, marks_per_step=3 * case.accumulate + 2)
     trainer.clock = clock
-    gc.collect()
-    gc.disable()
-    try:
-        gauge.begin_loop()
-        start = time.perf_counter()
-        for step in range(total):
-            clock.boundary()
-            trainer.step(step, case.micro_batch, case.sequence)
-            gauge.end_step()
-            if step == 0:
-                synchronize(device)
-                measured.facts["first_step_seconds"] = time.perf_counter() - start
+    gauge.begin_loop()
+    start = time.perf_counter()
+    for step in range(total):
         clock.boundary()
-        synchronize(device)
-        measured.facts["loop_seconds"] = time.perf_counter() - start
-    finally:
-        gc.enable()
-        trainer.clock = NoClock()
-    losses = torch.stack(trainer.losses).double().view(total, case.accumulate).mean(1)
-    measured.series |= clock.read() | gauge.series() | {"loss": losses.tolist()}
+        trainer.step(step, case.micro_batch, case.sequence)
+        gauge.end_step()
+        if step == 0:
+            synchronize(device)
+            loop_start = time.perf_counter()
+    clock.boundary()
+    synchronize(device)
+    loop_end = time.perf_counter()
+    trainer.clock = NoClock()
+    measured.facts |= {
+        "first_step_seconds": loop_start - start,
+        "loop_seconds": loop_end - loop_start,
+        "loop_steps": total - 1,
+    }
+    losses = torch.stack(trainer.losses).double().view(total, case.accumulate).mean(1).tolist()
+    tokens = [case.micro_batch * case.accumulate * case.sequence] * total
+    measured.series |= clock.read() | gauge.series()
+    measured.series |= {"loss": losses, "tokens": tokens, "effective_tokens": tokens}
+    for step, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            raise RuntimeError(f"the loss of step {step} is not finite ({loss})")
 
 
 def launch_cost(trainer: Trainer) -> float:
     """host_launch_seconds: the same operations on 1 x 16 tokens, each step on an idle device."""
     sequence = min(LAUNCH_SEQUENCE, trainer.case.sequence)
-    trainer.step(0, 1, sequence)  # picks its kernels
     return host_launch_seconds(lambda: trainer.step(0, 1, sequence), trainer.device)
 
 

@@ -1,0 +1,161 @@
+"""The PyTorch twin: alone and under torchrun, and against our program from the same weights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TWIN = ROOT / "suites" / "pytorch" / "ddp.py"
+SUFFIXES = ("1gpu", "1gpu-accumulate4", "independent", "plain", "bf16", "accumulate4", "both")
+PHASES = ("data", "forward", "backward", "exposed_sync", "optimizer")
+STEPS = 20
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end on one thread a rank; it may fail."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        check=False,
+    )
+
+
+def twin(ranks: int, *flags: str | Path) -> subprocess.CompletedProcess[str]:
+    """The twin on a CPU, alone or with as many ranks."""
+    launcher: list[str] = [sys.executable]
+    if ranks > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return run(*launcher, TWIN, "--device", "cpu", *flags)
+
+
+def ours(ranks: int, *flags: str | Path) -> subprocess.CompletedProcess[str]:
+    """Our program on a CPU."""
+    launcher = ["mpirun", "-q", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"]
+    return run(*launcher, os.environ["TRAINSUITE_BINARY"], "ddp", "--device", "cpu", *flags)
+
+
+def finished(done: subprocess.CompletedProcess[str]) -> None:
+    """Fails with the program's own words where it did not end well."""
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def all_cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """(ranks, result file) of every case with one and with two ranks."""
+    path = tmp_path_factory.mktemp("twin") / f"{request.param}.h5"
+    finished(twin(request.param, "--steps", "6", "--warmup", "2", "--out", path))
+    with h5py.File(path) as file:
+        yield request.param, file
+
+
+def test_file_is_valid_and_complete(all_cases) -> None:
+    ranks, file = all_cases
+    assert file.attrs["complete"] == 1
+    assert len(file["runs/0/ranks"]) == ranks
+    assert sorted(file["ddp"]) == sorted(f"tiny-{suffix}" for suffix in SUFFIXES)
+    finished(run(sys.executable, os.environ["TRAINSUITE_RESULTS"], "verify", file.filename))
+
+
+def test_rows_hold_every_rank_and_step(all_cases) -> None:
+    ranks, file = all_cases
+    for suffix in SUFFIXES:
+        row = file[f"ddp/tiny-{suffix}/0"]
+        taking_part = 1 if suffix.startswith("1gpu") else ranks
+        accumulate = 4 if suffix.endswith("accumulate4") or suffix == "both" else 1
+        assert row.attrs["status"] == "ok", row.attrs["reason"]
+        assert row.attrs["implementation"] == "pytorch"
+        assert row.attrs["tokens_per_step"] == 2 * 64 * accumulate * taking_part
+        assert row["warmup"][:].tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
+        for name in ("step_seconds", "host_seconds", "loss", "tokens"):
+            assert row[name].shape == (taking_part, 8)
+            assert np.isfinite(row[name][:]).all()
+        assert row["tokens"][:].sum(axis=0).tolist() == [row.attrs["tokens_per_step"]] * 8
+        assert row.attrs["first_step_seconds"] > 0
+        assert 0 < row.attrs["host_launch_seconds"] < row.attrs["case_seconds"]
+
+
+def test_phases_add_up_and_steps_fill_the_loop(all_cases) -> None:
+    _, file = all_cases
+    for suffix in SUFFIXES:
+        row = file[f"ddp/tiny-{suffix}/0"]
+        communicates = not suffix.startswith(("1gpu", "independent"))
+        assert ("exposed_sync_seconds" in row) == communicates
+        phases = [row[f"{p}_seconds"][:] for p in PHASES if f"{p}_seconds" in row]
+        steps = row["step_seconds"][:]
+        # The sum may miss what lies between a step's last mark and the next step.
+        assert (sum(phases) <= steps * 1.000001).all()
+        assert sum(phases).sum() >= 0.9 * steps.sum()
+        loops = row["rank_facts/loop_seconds"][:]
+        assert steps[:, 1:].sum(axis=1) == pytest.approx(loops, rel=0.02)
+
+
+def test_data_parallel_replicas_are_equal_and_independent_ones_differ(all_cases) -> None:
+    ranks, file = all_cases
+    for suffix in ("plain", "bf16", "accumulate4", "both"):
+        row = file[f"ddp/tiny-{suffix}/0"]
+        assert row["check"].attrs["replicas_equal"] == 1
+        assert len(set(row["rank_facts/final_weights_hash"][:].tolist())) == 1
+    apart = set(file["ddp/tiny-independent/0/rank_facts/final_weights_hash"][:].tolist())
+    assert len(apart) == ranks
+
+
+@pytest.mark.parametrize(
+    ("ranks", "case"), [(1, "1gpu"), (1, "1gpu-accumulate4"), (2, "plain"), (2, "accumulate4")]
+)
+def test_losses_equal_ours(ranks: int, case: str, tmp_path: Path) -> None:
+    """Same weights, tokens and recipe: at this rate 20 steps would show a difference in any."""
+    flags = ("--case", case, "--size", "tiny", "--precision", "fp32", "--learning-rate", "0.003")
+    flags += ("--steps", str(STEPS), "--warmup", "0")
+    finished(twin(ranks, *flags, "--out", tmp_path / "twin.h5"))
+    finished(ours(ranks, *flags, "--out", tmp_path / "ours.h5"))
+    with h5py.File(tmp_path / "twin.h5") as a, h5py.File(tmp_path / "ours.h5") as b:
+        theirs, mine = (file[f"ddp/tiny-{case}/0"] for file in (a, b))
+        for name in ("initial_weights_hash", "tokens_hash", "tokens_per_step", "parameters_total"):
+            assert theirs.attrs[name] == mine.attrs[name], name
+        assert theirs["loss"].shape == (ranks, STEPS)
+        np.testing.assert_allclose(theirs["loss"][:], mine["loss"][:], rtol=1e-4)
+        assert set(theirs) - set(mine) == set(), "the twin has what ours lacks"
+
+
+def test_two_ranks_train_as_one_with_the_joined_batch(tmp_path: Path) -> None:
+    common = ("--steps", "8", "--warmup", "0", "--learning-rate", "0.003", "--case", "plain")
+    finished(twin(2, *common, "--micro-batch", "2", "--out", tmp_path / "two.h5"))
+    finished(twin(1, *common, "--micro-batch", "4", "--out", tmp_path / "one.h5"))
+    with h5py.File(tmp_path / "two.h5") as a, h5py.File(tmp_path / "one.h5") as b:
+        two, one = (file["ddp/tiny-plain/0/loss"][:] for file in (a, b))
+        np.testing.assert_allclose(two.mean(axis=0), one[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--case", "plian"), "did you mean 'plain'?"),
+        (("--steps", "0"), "--steps"),
+        (("--stepz", "3"), "--stepz"),
+        (("--link", "shm"), "--link shm"),
+        (("--attention", "cudnn"), "--attention cudnn"),
+        (("--ops-library", "none.so"), "none.so"),
+        (("--out", "missing/a.h5"), "missing"),
+    ],
+)
+def test_wrong_use_is_one_line(flags: tuple[str, ...], words: str) -> None:
+    done = twin(1, *flags)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
+def test_list_names_every_case() -> None:
+    done = twin(1, "--list", "--size", "tiny")
+    assert done.stdout.split() == [f"tiny-{suffix}" for suffix in SUFFIXES]
