@@ -7,7 +7,8 @@ Put this folder on sys.path, then `import results`; or run it: `trainsuite-resul
 import sys
 
 from results_checks import violations
-from results_reader import Case, Results, Run, Series, load
+from results_model import Case, Results, Run, Series
+from results_reader import load
 from results_records import (SCHEMA, SCHEMA_VERSION, CaseRecord, HostIdentity, RankIdentity,
                              RankRecord, RankSeries, ResultError, RunRecord)
 from results_writer import ResultWriter, check_creatable, default_path, join_file

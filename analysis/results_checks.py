@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from results_reader import Case, Results, Series
+from results_model import Case, Results, Series
 
 TOLERANCE = 0.02  # clocks of host and device
 UNITS = ("s", "byte", "token", "1")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from results_checks import violations
-from results_reader import Case, Results, load
+from results_model import Case, Results
+from results_reader import load
 from results_records import ResultError
 from results_writer import join_file
 
