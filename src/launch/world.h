@@ -2,19 +2,38 @@
 // The MPI session: who is here, and talking among ranks outside the measured path.
 #include <mpi.h>
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trainsuite {
 
-/// One MPI session. Every wait polls (5 ms sleeps once it lasts) and ends at a deadline with
-/// Timeout, or with PeerFailed when another rank has reported a failure.
+/// How a wait polls. It yields the core for `busy_seconds`, then sleeps between polls, as long as
+/// it has waited so far, 5 ms at most.
+struct Patience {
+  double busy_seconds = 50e-6;
+  double deadline_seconds = 0;             // 0: World::deadline()
+  std::function<std::string()> awaited{};  // for the Timeout's text: which ranks are missing
+};
+
+/// Throws Error in words unless `provided` is MPI_THREAD_MULTIPLE.
+void require_thread_multiple(int provided);
+
+/// One MPI session. Every wait polls and ends at a deadline with Timeout, or with PeerFailed when
+/// another rank has reported a failure. After either, all ranks must call clear_failures() before
+/// they talk again: what was under way is abandoned, its buffers stay alive.
 class World {
  public:
   /// Initialises MPI with MPI_THREAD_MULTIPLE; throws Error in words where it gets less.
   World(int* argc, char*** argv);
+  /// Waits until all ranks leave, then finalises MPI; where one does not come (deadline(), or 10 s
+  /// after a failure that was not cleared), says so and ends all ranks.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -27,41 +46,64 @@ class World {
   bool is_root() const { return rank_ == 0; }
   int thread_level() const { return thread_level_; }
 
-  /// A communicator for one case's collectives; abandoned, not freed, after a failure.
+  /// A communicator for one case's collectives; abandoned, not freed, after a failure. Collective.
   MPI_Comm duplicate();
 
   void barrier();
   std::string broadcast(std::string text, int root = 0);
-  /// On rank 0 every rank's text in rank order; empty elsewhere.
+  /// On rank 0 every rank's text in rank order; empty elsewhere. Together below 2 GiB.
   std::vector<std::string> gather(const std::string& text);
   std::vector<std::string> all_gather(const std::string& text);
   /// True when every rank says true. The guard before each collective that a branch decides.
   bool agree(bool mine);
 
-  /// Completes `request`, polling. Throws Timeout after `deadline()` seconds.
-  void wait(MPI_Request& request, const char* what);
+  /// Completes `request`, polling. Throws Timeout after the deadline; the request is then
+  /// abandoned and its buffers must stay alive.
+  void wait(MPI_Request& request, const char* what, const Patience& patience = {});
   /// Polls `done` in the same manner.
-  void poll(const std::function<bool()>& done, const char* what);
+  void poll(const std::function<bool()>& done, const char* what, const Patience& patience = {});
 
   void set_deadline(double seconds) { deadline_seconds_ = seconds; }
   double deadline() const { return deadline_seconds_; }
 
-  /// Tells all other ranks that this one failed; their waits throw PeerFailed(reason).
+  /// Tells all other ranks that this one failed; their waits throw PeerFailed(reason). Does not
+  /// wait. Only the first report since the last clear is sent. Not to be called for a PeerFailed.
   void report_failure(const std::string& reason);
-  /// Throws PeerFailed if another rank has reported a failure since the last clear. Cheap.
+  /// Throws PeerFailed ("rank 2 failed: ...") if another rank has reported a failure since the
+  /// last clear. Cheap.
   void check_peers();
-  /// Collective: all ranks have seen the case's failures; forget them.
+  /// This rank reported a failure, or heard of one, since the last clear.
+  bool failure_known();
+  /// Collective: waits for all ranks, forgets their failures and makes a fresh communicator for
+  /// barrier, broadcast and gather. Throws Timeout naming the ranks that did not come.
   void clear_failures();
 
   /// Prints one line and ends all ranks. Never returns.
   [[noreturn]] void abort(int code, const std::string& message);
 
  private:
+  enum class Watch { peers, nothing };
+  void poll_watching(Watch watch, const std::function<bool()>& done, const char* what,
+                     const Patience& patience);
+  void rendezvous(MPI_Comm comm, int tag, Watch watch, const char* what, double deadline_seconds);
+  std::vector<std::string> gather_texts(const std::string& text, bool everywhere);
+  void wait_keeping(MPI_Request& request, const char* what, std::shared_ptr<void> buffers);
+  void collect_notices();
+  MPI_Comm duplicate_base();
+
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, thread_level_ = 0;
   std::string host_;
   double deadline_seconds_ = 1800;
-  MPI_Comm control_ = MPI_COMM_NULL;   // barrier, broadcast, gather
+  MPI_Comm base_ = MPI_COMM_NULL;      // only duplicated, so its duplications always match
+  MPI_Comm control_ = MPI_COMM_NULL;   // barrier, broadcast, gather; replaced after a failure
   MPI_Comm failures_ = MPI_COMM_NULL;  // point-to-point failure notices
+
+  std::mutex notices_mutex_;
+  std::int64_t epoch_ = 0;  // counts clears; a notice of an earlier epoch is stale
+  bool reported_ = false;   // this rank failed in this epoch
+  std::map<std::int64_t, std::pair<int, std::string>> notices_;  // epoch -> first rank, reason
+  std::list<std::string> sent_notices_;                          // alive until MPI has sent them
+  std::vector<std::shared_ptr<void>> abandoned_;  // buffers of operations that never completed
 };
 
 }  // namespace trainsuite

@@ -1,0 +1,240 @@
+// CUDA tensors over NCCL, one GPU a rank. The communicator is non-blocking: every call that is
+// under way is polled, with a deadline and an eye on the other ranks.
+#include <ATen/Functions.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "comm/communicator.h"
+#include "core/check_cuda.h"
+#include "core/check_nccl.h"
+#include "core/error.h"
+#include "launch/world.h"
+
+namespace trainsuite {
+namespace {
+
+constexpr double release_seconds = 10;  // for a communicator to end, in order or aborted
+
+ncclDataType_t nccl_type(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kFloat) return ncclFloat32;
+  if (tensor.scalar_type() == at::kBFloat16) return ncclBfloat16;
+  return ncclInt64;
+}
+
+/// Whether `work` ended in time; it goes on in its own thread where it did not.
+bool ends_within(double seconds, std::function<void()> work) {
+  auto ended = std::make_shared<std::promise<void>>();
+  auto future = ended->get_future();
+  std::thread([work = std::move(work), ended] {
+    work();
+    ended->set_value();
+  }).detach();
+  return future.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+}
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(World& world, const CommunicatorOptions& options) : world_(world) {
+    device_ = c10::cuda::current_device();
+    try {
+      connect(options.init_seconds);
+      token_ = at::ones({1}, at::TensorOptions().dtype(at::kLong).device(
+                                 c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device_))));
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+
+  ~NcclCommunicator() override {
+    if (comm_ == nullptr) return;
+    if (std::uncaught_exceptions() > 0 || failure_known() || !finalize()) abort();
+  }
+
+  std::string name() const override { return "nccl"; }
+  bool asynchronous() const override { return true; }
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+
+  void broadcast(at::Tensor& tensor, int root) override {
+    guarded("nccl broadcast", [&] {
+      check_cuda_tensor(tensor);
+      void* data = tensor.data_ptr();
+      settle(ncclBroadcast(data, data, static_cast<size_t>(tensor.numel()), nccl_type(tensor), root,
+                           comm_, stream()));
+    });
+  }
+
+  void all_reduce(at::Tensor& tensor) override {
+    guarded("nccl all_reduce", [&] {
+      check_cuda_tensor(tensor);
+      void* data = tensor.data_ptr();
+      settle(ncclAllReduce(data, data, static_cast<size_t>(tensor.numel()), nccl_type(tensor),
+                           ncclSum, comm_, stream()));
+    });
+  }
+
+  void all_gather(const at::Tensor& mine, at::Tensor& gathered) override {
+    guarded("nccl all_gather", [&] {
+      check_gathered(mine, gathered, size(), call_);
+      check_cuda_tensor(mine);
+      settle(ncclAllGather(mine.data_ptr(), gathered.data_ptr(), static_cast<size_t>(mine.numel()),
+                           nccl_type(mine), comm_, stream()));
+    });
+  }
+
+  void barrier() override {
+    guarded("nccl barrier", [&] {
+      void* data = token_.data_ptr();
+      settle(ncclAllReduce(data, data, 1, ncclInt64, ncclMax, comm_, stream()));
+      wait_for_stream();
+    });
+  }
+
+  void synchronize() override {
+    guarded("nccl synchronize", [&] {
+      wait_for_stream();
+      world_.check_peers();
+    });
+  }
+
+  // In a thread of its own: NCCL gives no handle to poll while it frees a communicator.
+  void abort() noexcept override {
+    if (comm_ == nullptr) return;
+    const ncclComm_t comm = std::exchange(comm_, nullptr);
+    try {
+      ends_within(release_seconds, [comm, device = device_] {
+        (void)cudaSetDevice(device);
+        (void)ncclCommAbort(comm);
+      });
+    } catch (const std::exception&) {
+      // No thread could be started; the communicator stays as it is until the process ends.
+    }
+  }
+
+ private:
+  /// Runs a call; on any exception the communicator is aborted, which also frees the stream from
+  /// collectives that other ranks never joined.
+  void guarded(const char* call, const std::function<void()>& work) {
+    if (comm_ == nullptr) fail("{}: this communicator was abandoned after a failure", call);
+    call_ = call;
+    try {
+      work();
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+
+  void connect(double seconds) {
+    call_ = "nccl set-up";
+    ncclUniqueId id = {};
+    // Made by rank 0; its failure must reach the others before they wait for the id.
+    ncclResult_t made = ncclSuccess;
+    if (world_.is_root()) made = ncclGetUniqueId(&id);
+    if (made != ncclSuccess) id = {};
+    const std::string bytes =
+        world_.broadcast(made == ncclSuccess ? std::string(id.internal, sizeof id.internal) : "");
+    check_nccl(made, "ncclGetUniqueId");
+    if (bytes.size() != sizeof id.internal) fail("nccl set-up: rank 0 could not make an id");
+    bytes.copy(id.internal, sizeof id.internal);
+
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    patience_.deadline_seconds = seconds;
+    settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config));
+    patience_.deadline_seconds = 0;
+  }
+
+  static cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+  void check_cuda_tensor(const at::Tensor& tensor) const {
+    check_tensor(tensor, call_);
+    if (!tensor.is_cuda() || tensor.get_device() != device_) {
+      fail("{}: the tensor is on {}, the communicator on cuda:{}", call_, tensor.device().str(),
+           device_);
+    }
+  }
+
+  /// The state of the communicator; throws its asynchronous error.
+  bool in_progress() const {
+    ncclResult_t state = ncclSuccess;
+    check_result(ncclCommGetAsyncError(comm_, &state));
+    check_result(state);
+    return state == ncclInProgress;
+  }
+
+  void check_result(ncclResult_t result) const {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    const char* detail = ncclGetLastError(comm_);
+    fail("{}: {}{}{}", call_, ncclGetErrorString(result), detail && *detail ? ": " : "",
+         detail ? detail : "");
+  }
+
+  /// Until the call is enqueued (or the set-up done), so that an event may be recorded after it.
+  void settle(ncclResult_t result) {
+    check_result(result);
+    if (result == ncclSuccess) return;
+    world_.poll([this] { return !in_progress(); }, call_, patience_);
+  }
+
+  void wait_for_stream() {
+    const cudaStream_t current = stream();
+    const auto done = [&] {
+      const cudaError_t state = cudaStreamQuery(current);
+      if (state == cudaErrorNotReady) {
+        in_progress();  // throws what NCCL has met meanwhile
+        return false;
+      }
+      check_cuda(state, call_);
+      return !in_progress();
+    };
+    world_.poll(done, call_, patience_);
+  }
+
+  bool failure_known() noexcept {
+    try {
+      return world_.failure_known();
+    } catch (const std::exception&) {
+      return true;
+    }
+  }
+
+  /// Ends the communicator in order; false where that takes too long or fails.
+  bool finalize() noexcept {
+    try {
+      call_ = "nccl finalize";
+      patience_.deadline_seconds = release_seconds;
+      settle(ncclCommFinalize(comm_));
+      const ncclComm_t comm = std::exchange(comm_, nullptr);
+      return ends_within(release_seconds, [comm, device = device_] {
+        (void)cudaSetDevice(device);
+        (void)ncclCommDestroy(comm);
+      });
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+  World& world_;
+  ncclComm_t comm_ = nullptr;
+  int device_ = 0;
+  at::Tensor token_;  // what barrier reduces
+  Patience patience_;
+  const char* call_ = "";
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(World& world,
+                                                     const CommunicatorOptions& options) {
+  return std::make_unique<NcclCommunicator>(world, options);
+}
+
+}  // namespace trainsuite
