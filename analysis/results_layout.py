@@ -130,7 +130,8 @@ def put_series(group: h5py.Group, record: CaseRecord) -> None:
         for series in rank.series:
             units.setdefault(series.name, series.unit)
     for name, unit in units.items():
-        rows = [next((s.values for s in rank.series if s.name == name), []) for rank in record.ranks]
+        rows = [next((series.values for series in rank.series if series.name == name), [])
+                for rank in record.ranks]
         steps = max(len(row) for row in rows)
         if steps == 0:
             continue
