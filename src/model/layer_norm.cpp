@@ -10,6 +10,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "core/check_cuda.h"
 #include "core/error.h"
 #include "model/aligned.h"
@@ -119,17 +121,19 @@ class LayerNorm : public torch::autograd::Function<LayerNorm> {
  public:
   /// Without delta: {normalized}; with it: {normalized, sum}.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
-                                                const at::Tensor& residual, const at::Tensor& delta,
-                                                const at::Tensor& delta_bias,
+                                                const at::Tensor& residual,
+                                                const std::optional<at::Tensor>& delta,
+                                                const std::optional<at::Tensor>& delta_bias,
                                                 const at::Tensor& weight, const at::Tensor& bias,
                                                 at::ScalarType dtype) {
     const auto run = residual.is_cuda() ? cuda_forward : cpu_forward;
-    const Normalized out = run(residual, delta, delta_bias, weight, bias, dtype);
+    const Normalized out = run(residual, delta.value_or(at::Tensor()),
+                               delta_bias.value_or(at::Tensor()), weight, bias, dtype);
     context->save_for_backward({out.sum, out.mean, out.rstd, weight, bias});
-    context->saved_data["adds"] = delta.defined();
+    context->saved_data["adds"] = delta.has_value();
     context->saved_data["dtype"] = static_cast<std::int64_t>(dtype);
     context->set_materialize_grads(false);
-    if (!delta.defined()) return {out.normalized};
+    if (!delta.has_value()) return {out.normalized};
     return {out.normalized, out.sum};
   }
 
@@ -184,8 +188,8 @@ void check_arguments(const at::Tensor& x, const at::Tensor& weight, const at::Te
 at::Tensor layer_norm_cast(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                            at::ScalarType dtype) {
   check_arguments(x, weight, bias, dtype);
-  return LayerNorm::apply(aligned(x), at::Tensor(), at::Tensor(), aligned(weight), aligned(bias),
-                          dtype)[0];
+  const std::optional<at::Tensor> none;
+  return LayerNorm::apply(aligned(x), none, none, aligned(weight), aligned(bias), dtype)[0];
 }
 
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& residual,
@@ -200,8 +204,9 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& residual,
     fail("add_layer_norm: delta must be [{}, {}] and delta_bias [{}] of its dtype and device",
          residual.size(0), residual.size(1), residual.size(1));
   }
-  const auto out = LayerNorm::apply(aligned(residual), aligned(delta), aligned(delta_bias),
-                                    aligned(weight), aligned(bias), delta.scalar_type());
+  const auto out = LayerNorm::apply(aligned(residual), std::optional<at::Tensor>(aligned(delta)),
+                                    std::optional<at::Tensor>(aligned(delta_bias)), aligned(weight),
+                                    aligned(bias), delta.scalar_type());
   return {out[1], out[0]};
 }
 
