@@ -116,7 +116,7 @@ def summary(row: CaseRecord) -> str:
     if "peak_allocated_bytes" in row.results:
         line += f" {row.results['peak_allocated_bytes'] / 2**30:7.2f} GiB"
     line += f"  launch {row.results['host_launch_seconds'] * 1e3:.2f} ms"
-    line += f"  {row.results['attention_kernel']}"
+    line += f"  {row.settings['attention']}"
     return line
 
 

@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 PHASES = ("data", "forward", "backward", "exposed_sync", "optimizer")
-BOUNDARY = "boundary"  # between two steps: start of one, end of the one before
+LAST_PHASE = "optimizer"  # ends where the next step starts, so the phases make up the step
 
 
 class StepClock:
@@ -25,11 +25,12 @@ class StepClock:
         self._labels: list[str] = []
         self._times: list[float] = []
         self._host: list[float] = []
+        self._starts: list[int] = []  # indices of marks
         self._events: list[torch.cuda.Event] = []
         if self._cuda:
             self._events = [
                 torch.cuda.Event(enable_timing=True)
-                for _ in range(steps * (marks_per_step + 1) + 1)
+                for _ in range(steps * marks_per_step + 1)
             ]
             for event in self._events:
                 event.record()  # creates it, which is then not part of the loop
@@ -44,9 +45,10 @@ class StepClock:
         self._labels.append(label)
 
     def boundary(self) -> None:
-        """Start of a step, and after the last one the end of the loop."""
+        """Start of a step and end of the one before; after the last step the end of the loop."""
         self._host.append(time.perf_counter())
-        self.mark(BOUNDARY)
+        self._starts.append(len(self._labels))
+        self.mark(LAST_PHASE)
 
     def read(self) -> dict[str, list[float]]:
         """Seconds a step, by series name; call it once the device is done."""
@@ -57,21 +59,21 @@ class StepClock:
                 times.append(times[-1] + before.elapsed_time(after) / 1e3)
         else:
             times = self._times
-        seconds: dict[str, list[float]] = {"step_seconds": [], "host_seconds": []}
-        seconds |= {f"{phase}_seconds": [] for phase in PHASES if phase in self._labels}
-        start = times[0]
-        for index in range(1, len(times)):
-            label = self._labels[index]
-            if label == BOUNDARY:
-                seconds["step_seconds"].append(times[index] - start)
-                start = times[index]
-                continue
-            series = seconds[f"{label}_seconds"]
-            step = len(seconds["step_seconds"])
-            series.extend([0.0] * (step + 1 - len(series)))
-            series[step] += times[index] - times[index - 1]
-        host = self._host
-        seconds["host_seconds"] = [after - before for before, after in zip(host, host[1:])]
+        steps = list(zip(self._starts, self._starts[1:]))
+        seconds = {
+            "step_seconds": [times[end] - times[start] for start, end in steps],
+            "host_seconds": [after - before for before, after in zip(self._host, self._host[1:])],
+        }
+        for phase in PHASES:
+            if phase in self._labels:
+                seconds[f"{phase}_seconds"] = [
+                    sum(
+                        times[index] - times[index - 1]
+                        for index in range(start + 1, end + 1)
+                        if self._labels[index] == phase
+                    )
+                    for start, end in steps
+                ]
         return seconds
 
 

@@ -3,143 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
-import re
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-import h5py
-import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "analysis"))
-
-from cases import Case  # noqa: E402
-from launch import World  # noqa: E402
-from results import (  # noqa: E402
-    CaseRecord,
-    HostIdentity,
-    RankIdentity,
-    RankRecord,
-    RankSeries,
-    RunRecord,
-)
-from train import Measured  # noqa: E402
+from cases import Case
+from gpt2 import SIZES
+from launch import World
+from machine import host_identity, rank_identity, software, utc_now
+from results import CaseRecord, RankRecord, RankSeries, RunRecord
+from train import Measured
 
 SUITE = "ddp"
-ENVIRONMENT_PREFIXES = ("NCCL_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_", "TORCH_")
-
-
-def utc_now() -> str:
-    """ISO 8601 with Z."""
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def first_line(path: str, pattern: str) -> str:
-    """What group 1 of `pattern` finds in a file; empty where there is none."""
-    try:
-        found = re.search(pattern, Path(path).read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        return ""
-    return found.group(1).strip() if found else ""
-
-
-def git(*arguments: str) -> str | None:
-    """Output of git in the source folder; None where there is no repository."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def cpu_range() -> str:
-    """Cores that this process may use, such as 0-3,8."""
-    cores = sorted(os.sched_getaffinity(0))
-    parts: list[list[int]] = []
-    for core in cores:
-        if parts and core == parts[-1][1] + 1:
-            parts[-1][1] = core
-        else:
-            parts.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
-def rank_identity(world: World) -> RankIdentity:
-    """Who this rank is and on what it computes."""
-    identity = RankIdentity(
-        rank=world.rank,
-        local_rank=world.local_rank,
-        host=platform.node(),
-        device_name=first_line("/proc/cpuinfo", r"^model name\s*:\s*(.+)$"),
-        cores=cpu_range(),
-    )
-    if world.cuda:
-        properties = torch.cuda.get_device_properties(world.device)
-        identity.device_name = properties.name
-        identity.uuid = f"GPU-{properties.uuid}"
-        identity.pci_bus_id = (
-            f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:"
-            f"{properties.pci_device_id:02x}.0"
-        )
-        identity.memory_bytes = properties.total_memory
-    return identity
-
-
-def host_identity() -> HostIdentity:
-    """The host of this rank."""
-    sockets = set(re.findall(r"^physical id\s*:\s*(\d+)", _cpu_info(), re.MULTILINE))
-    return HostIdentity(
-        host=platform.node(),
-        cpu_model=first_line("/proc/cpuinfo", r"^model name\s*:\s*(.+)$"),
-        kernel=platform.release(),
-        sockets=len(sockets) or 1,
-        cores=os.cpu_count() or 0,
-        ram_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-    )
-
-
-def _cpu_info() -> str:
-    return Path("/proc/cpuinfo").read_text(encoding="utf-8")
-
-
-def run_attributes(world: World, options: argparse.Namespace, cases: list[Case]) -> dict[str, Any]:
-    """Versions, environment whitelist and Slurm ids; absent where unknown."""
-    attributes: dict[str, Any] = {
-        "implementation": "pytorch",
-        "python_version": platform.python_version(),
-        "torch_version": torch.__version__,
-        "cuda_version": torch.version.cuda,
-        "hdf5_version": h5py.version.hdf5_version,
-        "dry_run": all(case.size == "tiny" for case in cases),
-        "world_size": world.size,
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "link": options.link,
-    }
-    if world.cuda:
-        attributes["nccl_version"] = ".".join(map(str, torch.cuda.nccl.version()))
-        attributes["driver_version"] = (
-            first_line("/proc/driver/nvidia/version", r"Module\s+(?:for \S+\s+)?(\d[\d.]+)") or None
-        )
-    if commit := git("rev-parse", "HEAD"):
-        attributes["git_commit"] = commit
-        attributes["git_dirty"] = bool(git("status", "--porcelain", "--untracked-files=no"))
-    for name, value in os.environ.items():
-        if name.startswith(ENVIRONMENT_PREFIXES):
-            attributes[f"env_{name}"] = value
-        elif name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
-            attributes[name.lower()] = value
-    return attributes
 
 
 def run_record(world: World, options: argparse.Namespace, cases: list[Case]) -> RunRecord:
@@ -150,7 +24,12 @@ def run_record(world: World, options: argparse.Namespace, cases: list[Case]) -> 
         created_utc=utc_now(),
         argv=sys.argv,
         planned=[case.name for case in cases],
-        attributes=run_attributes(world, options, cases),
+        attributes={
+            **software(world),
+            "implementation": "pytorch",
+            "dry_run": not world.cuda,
+            "ranks_total": world.size,
+        },
         ranks=[identity for identity, _ in identities],
         hosts=list(hosts.values()),
     )
@@ -167,6 +46,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "size": case.size,
         "recipe": case.recipe,
         "ranks": ranks,
+        "ranks_total": world.size,
         "one_rank": case.one_rank,
         "communicates": case.communicates,
         "device": world.device.type,
@@ -186,7 +66,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "wire": case.wire if case.communicates else "none",
         "tokens_per_step": batch * case.sequence,
         "global_batch": batch,
-        "dry_run": case.size == "tiny",
+        "dry_run": not world.cuda,
     }
 
 
@@ -217,6 +97,9 @@ def case_record(
         ]
         record.ranks.append(RankRecord(rank, series, dict(measured.facts)))
     record.results |= row_results([measured for _, _, measured in gathered])
+    kernel = str(record.results.pop("attention_kernel"))
+    record.settings |= {"attention": kernel, "kernels": f"attention={kernel} loss=reference"}
+    record.results |= flops(case)
     hashes = {measured.facts["final_weights_hash"] for _, _, measured in gathered}
     if case.communicates:
         record.checks["replicas_equal"] = len(hashes) == 1
@@ -224,6 +107,19 @@ def case_record(
             record.status = "failed"
             record.reason = "the replicas' weights differ after the last step"
     return record
+
+
+def flops(case: Case) -> dict[str, float]:
+    """FLOPs a token, forward and backward, with and without causal halving (Chowdhery et al.
+    2022, PaLM, appendix B): 6 a matrix parameter (head included, input embeddings excluded) and
+    12 x layers x width x sequence of attention."""
+    layers, width, _ = SIZES[case.size]
+    matrices = 6.0 * (12 * layers * width * width + case.vocabulary * width)
+    attention = 12.0 * layers * width * case.sequence
+    return {
+        "flops_per_token": matrices + attention / 2,
+        "flops_per_token_uncausal": matrices + attention,
+    }
 
 
 def worst(gathered: list[tuple[str, str, Measured]]) -> tuple[str, str]:

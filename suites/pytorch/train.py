@@ -94,7 +94,7 @@ class Trainer:
         )
 
     def step(self, step: int, batch: int, sequence: int) -> None:
-        """One optimizer step."""
+        """One optimizer step; what follows the last mark is the optimizer's."""
         clock = self.clock
         for micro_batch in range(self.case.accumulate):
             tokens = self.tokens(step, micro_batch, batch, sequence)
@@ -108,7 +108,6 @@ class Trainer:
             self.losses.append(loss.detach())
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        clock.mark("optimizer")
 
     def share(self, loss: Tensor) -> Tensor:
         """This micro-batch's part of the step's mean loss."""
@@ -141,10 +140,12 @@ class Trainer:
         """Sizes, and hashes of the initial weights and of the first step's tokens."""
         tokens = self.tokens(0, 0, self.case.micro_batch, self.case.sequence)
         parameters = list(self.bare.parameters())
+        weight_bytes = sum(p.nbytes for p in parameters)
         return {
             "parameters_total": sum(p.numel() for p in parameters),
             "parameters_trainable": sum(p.numel() for p in parameters if p.requires_grad),
-            "weight_bytes_float32": sum(p.nbytes for p in parameters),
+            "weight_bytes_float32": weight_bytes,
+            "optimizer_bytes": 2 * weight_bytes,  # two averages
             "initial_weights_hash": self.weight_hash(),
             "tokens_hash": int(torch.ops.trainsuite.tensor_hash(tokens)),
         }
