@@ -63,7 +63,7 @@ def failed_case() -> results.CaseRecord:
     """A row without ranks."""
     return results.CaseRecord("ddp", "tiny-größe", status="oom",
                               reason="rank 1: out of memory\n(second line)",
-                              settings={"implementation": "trainsuite"})
+                              settings={"implementation": "trainsuite", "ranks": 9})
 
 
 def write_awkward(path: str) -> None:

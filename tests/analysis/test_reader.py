@@ -1,5 +1,7 @@
 """The reader refuses what it cannot read, in words, and computes what it promises."""
 
+import resource
+import shutil
 from pathlib import Path
 
 import h5py
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import results
+import results_durable
 import samples
 
 
@@ -150,3 +153,62 @@ def test_the_writer_leaves_another_runs_file_alone(tmp_path: Path) -> None:
     with pytest.raises(results.ResultError, match="replaced by another program"):
         writer.append(timed("ours", [1.0]))
     assert [case.name for case in results.load(path).cases] == ["theirs"]
+
+
+def parts_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> results.ResultWriter:
+    """A writer with six rows in its main file and the next ones in parts."""
+    writer = results.ResultWriter(str(path), results.RunRecord("2026-01-02T03:04:05Z"))
+    for repeat in range(6):
+        writer.append(samples.plain_case(repeat))
+    monkeypatch.setattr("results_writer.SMALL_FILE_BYTES", 1)
+    return writer
+
+
+def test_parts_left_after_their_join_are_not_read_twice(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "a.h5"
+    writer = parts_writer(path, monkeypatch)
+    writer.append(samples.plain_case(6))
+    shutil.copytree(tmp_path / "a.h5.parts", tmp_path / "kept")
+    with pytest.raises(results.ResultError, match="ddp/tiny-plain/6 is already recorded"):
+        writer.append(samples.plain_case(6))
+    writer.finish()
+    shutil.copytree(tmp_path / "kept", tmp_path / "a.h5.parts")  # as a kill at that moment
+    assert [case.repeat for case in results.load(path).cases] == list(range(7))
+    results.join_file(str(path))
+    assert [case.repeat for case in results.load(path).cases] == list(range(7))
+    assert not (tmp_path / "a.h5.parts").exists()
+
+
+def test_file_systems_without_hard_links_serve(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    path = make_file(tmp_path / "a.h5", timed("a", [1.0]))
+    assert [case.name for case in results.load(path).cases] == ["a"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+    assert results_durable.create_exclusively(str(tmp_path / "b"), b"mine")
+    assert (tmp_path / "b").read_bytes() == b"mine"
+    assert not results_durable.create_exclusively(str(tmp_path / "b"), b"other")
+    assert (tmp_path / "b").read_bytes() == b"mine"
+
+
+def test_a_full_disk_keeps_every_row(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "a.h5"
+    writer = parts_writer(path, monkeypatch)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:  # parts still fit, the joined file does not
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size - 1, hard))
+        for repeat in range(6, 12):
+            writer.append(samples.plain_case(repeat))
+        large = timed("large", [1.0] * 1_000_000)
+        with pytest.raises(results.ResultError, match="cannot write .*parts/6.h5: File too large"):
+            writer.append(large)
+        with pytest.raises(results.ResultError, match="trainsuite-results join"):
+            writer.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [case.repeat for case in results.load(path).cases] == list(range(12))
+    writer.finish()
+    assert [case.repeat for case in results.load(path).cases] == list(range(12))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]

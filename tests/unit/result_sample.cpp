@@ -78,7 +78,7 @@ CaseRecord failed_case() {
   record.name = "tiny-größe";
   record.status = "oom";
   record.reason = "rank 1: out of memory\n(second line)";
-  record.settings = {{"implementation", std::string("trainsuite")}};
+  record.settings = {{"implementation", std::string("trainsuite")}, {"ranks", std::int64_t{9}}};
   return record;
 }
 

@@ -227,6 +227,30 @@ TEST_F(ResultFileTest, WritesPartsBeyondTheSmallSizeAndJoinsThemGeometrically) {
   EXPECT_TRUE(is_complete("a.h5"));
 }
 
+TEST_F(ResultFileTest, KeepsPartsWhenThereIsNoRoomToJoinThem) {
+  auto file = ResultFile::create("a.h5", run_planning({"x"}), 30'000);
+  int repeat = 0;
+  while (!fs::exists("a.h5.parts")) file->append(row("x", repeat++, 2000));
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlim_t free = limit.rlim_cur;
+  limit.rlim_cur = fs::file_size("a.h5") - 1;
+  const auto signalled = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const int last = repeat + 10;
+  while (repeat < last) file->append(row("x", repeat++, 2000));
+  const std::string error = error_of([&] { file->finish(); });
+  limit.rlim_cur = free;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, signalled);
+  EXPECT_NE(error.find("trainsuite-results join a.h5"), std::string::npos) << error;
+  EXPECT_NE(error_of([&] { file->append(row("x", 5)); }).find("already"), std::string::npos);
+  file->finish();
+  for (int number = 0; number < last; ++number)
+    EXPECT_TRUE(has("a.h5", fmt::format("ddp/x/{}/loss", number)));
+  EXPECT_EQ(std::distance(fs::directory_iterator("."), fs::directory_iterator()), 1);
+}
+
 TEST_F(ResultFileTest, DefaultPathsCarrySlurmIdsAndNeverCollide) {
   setenv("SLURM_JOB_ID", "77", 1);
   const std::string job = ResultFile::default_path("ddp");
