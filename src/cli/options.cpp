@@ -2,7 +2,6 @@
 
 #include <boost/program_options.hpp>
 #include <charconv>
-#include <cmath>
 #include <set>
 
 #include "cli/flag_table.h"
@@ -46,8 +45,8 @@ std::string expected(const Flag& flag) {
   return whole || real ? range_text(flag.range, whole) : "a " + flag.value_name;
 }
 
-/// The whole text as a number within the flag's range. Throws UsageError for anything else:
-/// other characters, NaN, infinity, overflow.
+/// The whole text as a number within the flag's range, which is finite. Throws UsageError for
+/// anything else: other characters, NaN, infinity, overflow.
 template <class T>
 T parse_number(const Flag& flag, const std::string& text) {
   T value{};
@@ -55,9 +54,8 @@ T parse_number(const Flag& flag, const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   const Range& range = flag.range;
   const auto number = static_cast<double>(value);
-  const bool valid = error == std::errc() && stop == end && std::isfinite(number) &&
-                     number >= range.minimum && number <= range.maximum &&
-                     !(range.above && number == range.minimum);
+  const bool valid = error == std::errc() && stop == end && number >= range.minimum &&
+                     number <= range.maximum && !(range.above && number == range.minimum);
   if (valid) return value;
   fail<UsageError>("--{} {} is not valid; give {}", flag.name, quoted(text), expected(flag));
 }

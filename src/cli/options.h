@@ -34,7 +34,8 @@ struct Options {
   // recipe
   std::string precision = "auto";    // auto|bf16|fp32
   std::string attention = "auto";    // auto|cudnn|flash|efficient|math
-  std::string loss_kernel = "auto";  // auto|fused|reference
+  std::string loss_kernel = "auto";   // auto|fused|reference
+  std::string block_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
   bool deterministic = false;

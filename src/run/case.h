@@ -24,7 +24,7 @@ struct Case {
   std::int64_t steps = 40, warmup = 10;  // measured steps follow the warm-up
   double learning_rate = 1e-4;
   std::string precision = "bf16";  // bf16|fp32
-  std::string attention = "auto", loss_kernel = "auto";
+  std::string attention = "auto", loss_kernel = "auto", block_kernel = "auto";
   std::int64_t seed = 1;
   std::optional<std::int64_t> predicted_bytes;  // peak of a device, where it can be foretold
   double work = 1;  // expected cost relative to other cases, for the ETA

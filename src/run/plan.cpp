@@ -146,6 +146,7 @@ Settings case_settings(const Case& one) {
       {"precision", one.precision},
       {"attention", one.attention},
       {"loss_kernel", one.loss_kernel},
+      {"block_kernel", one.block_kernel},
       {"tokens_per_step", one.tokens_per_step()},
       {"global_batch", one.micro_batch * one.accumulate * one.ranks},
   };

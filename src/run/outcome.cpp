@@ -1,0 +1,54 @@
+#include "run/outcome.h"
+
+#include <nlohmann/json.hpp>
+
+namespace trainsuite {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const Settings& settings) {
+  json list = json::array();
+  for (const auto& setting : settings) {
+    std::visit([&](const auto& value) { list.push_back({setting.name, value}); }, setting.value);
+  }
+  return list;
+}
+
+Value value_from(const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_number_float()) return value.get<double>();
+  return value.get<std::string>();
+}
+
+}  // namespace
+
+std::string pack(const Outcome& outcome) {
+  json series = json::array();
+  for (const auto& one : outcome.record.series) {
+    series.push_back({one.name, one.unit, one.values});
+  }
+  const json all{{"status", outcome.status},
+                 {"reason", outcome.reason},
+                 {"rank", outcome.record.rank},
+                 {"series", series},
+                 {"facts", to_json(outcome.record.facts)}};
+  const auto bytes = json::to_cbor(all);
+  return {bytes.begin(), bytes.end()};
+}
+
+Outcome unpack(const std::string& bytes) {
+  const auto all = json::from_cbor(bytes);
+  Outcome outcome{all.at("status"), all.at("reason"), {}};
+  outcome.record.rank = all.at("rank");
+  for (const auto& one : all.at("series")) {
+    outcome.record.series.push_back({one[0], one[1], one[2].get<std::vector<double>>()});
+  }
+  for (const auto& fact : all.at("facts")) {
+    outcome.record.facts.push_back({fact[0], value_from(fact[1])});
+  }
+  return outcome;
+}
+
+}  // namespace trainsuite

@@ -1,0 +1,66 @@
+#include "train/gradients.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/error.h"
+
+namespace trainsuite {
+
+struct ReceiveHook final : torch::autograd::PostAccumulateGradHook {
+  ReceiveHook(Gradients& owner_, size_t use_) : owner(owner_), use(use_) {}
+  void operator()(const torch::autograd::Variable& leaf) override {
+    const c10::NoGradGuard no_grad;
+    auto& slot = leaf.mutable_grad();
+    const at::Tensor gradient = slot;
+    slot.reset();
+    if (gradient.defined()) owner.receive(use, gradient);
+  }
+  Gradients& owner;
+  size_t use;
+};
+
+Gradients::Gradients(WorkingWeights& weights)
+    : weights_(weights), gradients_(weights.parameters().size()) {
+  const auto leaves = weights.leaves();
+  for (size_t use = 0; use < leaves.size(); ++use) {
+    torch::autograd::impl::set_post_acc_grad_hooks(leaves[use],
+                                                   std::make_unique<ReceiveHook>(*this, use));
+  }
+}
+
+Gradients::~Gradients() {
+  for (const auto& leaf : weights_.leaves()) {
+    torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
+  }
+}
+
+void add_rows_(at::Tensor& dense, const at::Tensor& row_ids, const at::Tensor& rows) {
+  // index_put_ with accumulate sorts the ids first; index_add_ would use atomics on CUDA.
+  dense.index_put_({row_ids}, rows, /*accumulate=*/true);
+}
+
+void LocalGradients::begin_backward(bool first, bool) {
+  if (first) release();
+}
+
+void LocalGradients::release() {
+  for (auto& gradient : gradients_) gradient.reset();
+}
+
+void LocalGradients::receive(size_t use, const at::Tensor& gradient) {
+  const size_t index = weights_.uses()[use].parameter;
+  auto& sum = gradients_[index];
+  if (gradient.is_sparse()) {
+    if (!sum.defined()) sum = at::zeros_like(weights_.parameters()[index]);
+    add_rows_(sum, gradient._indices()[0], gradient._values());
+  } else if (sum.defined()) {
+    sum.add_(gradient);
+  } else {
+    sum = gradient.to(at::kFloat).contiguous();
+  }
+}
+
+}  // namespace trainsuite

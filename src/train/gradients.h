@@ -1,0 +1,57 @@
+#pragma once
+// Where backward's gradients go. Hooks on the leaves hand each gradient over as soon as it is
+// ready, so that no leaf keeps one.
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "train/working_weights.h"
+
+namespace trainsuite {
+
+class Gradients {
+ public:
+  /// Installs the hooks; `weights` must outlive this object.
+  explicit Gradients(WorkingWeights& weights);
+  virtual ~Gradients();  // removes them
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+
+  /// Before each backward of an optimizer step: is it the step's first, its last micro-batch?
+  virtual void begin_backward(bool first, bool last) = 0;
+  /// After the last backward: gradients() is final in the current stream's order.
+  virtual void finish() = 0;
+  /// After the optimizer.
+  virtual void release() = 0;
+  /// One a parameter, fp32, in its shape; undefined where it had no gradient on any rank.
+  const std::vector<at::Tensor>& gradients() const { return gradients_; }
+
+ protected:
+  /// One use's gradient, in the leaf's dtype, any strides, dense or sparse (rows of dimension 0).
+  virtual void receive(size_t use, const at::Tensor& gradient) = 0;
+
+  WorkingWeights& weights_;
+  std::vector<at::Tensor> gradients_;
+
+ private:
+  friend struct ReceiveHook;
+};
+
+/// Adds the rows of a sparse gradient to `dense`. Duplicate rows are summed in a fixed order, so
+/// equal inputs give equal bits on every rank.
+void add_rows_(at::Tensor& dense, const at::Tensor& row_ids, const at::Tensor& rows);
+
+/// Gradients of one rank without communication: autograd's own, widened to fp32 where the leaf
+/// computes in less, freed after the optimizer.
+class LocalGradients final : public Gradients {
+ public:
+  using Gradients::Gradients;
+  void begin_backward(bool first, bool last) override;
+  void finish() override {}
+  void release() override;
+
+ private:
+  void receive(size_t use, const at::Tensor& gradient) override;
+};
+
+}  // namespace trainsuite

@@ -1,0 +1,27 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace trainsuite {
+
+struct AdamWOptions {
+  double learning_rate = 1e-4, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
+};
+
+/// AdamW (Loshchilov and Hutter 2019) through ATen's fused kernel, the one that
+/// torch.optim.AdamW(fused=True) launches. State is fp32; steps are counted per parameter.
+class AdamW {
+ public:
+  AdamW(std::vector<at::Tensor> parameters, AdamWOptions options);
+  /// gradients[i] belongs to parameters[i]; a parameter without gradient is left as it is.
+  void step(const std::vector<at::Tensor>& gradients);
+  std::int64_t state_bytes() const;
+
+ private:
+  std::vector<at::Tensor> parameters_, averages_, square_averages_, steps_;
+  at::Tensor step_counts_;  // steps_ are views of it
+  AdamWOptions options_;
+};
+
+}  // namespace trainsuite

@@ -1,0 +1,233 @@
+#include "train/training_case.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "core/check_cuda.h"
+#include "device/memory_gauge.h"
+#include "model/attention.h"
+#include "model/counter_hash.h"
+#include "result/statistics.h"
+
+namespace trainsuite {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Everything of a case runs on one stream that is not the default one.
+class TrainingStream {
+ public:
+  explicit TrainingStream(const DeviceInfo& device) {
+    if (!device.cuda) return;
+    guard_.emplace(c10::cuda::getStreamFromPool(/*isHighPriority=*/false,
+                                                static_cast<c10::DeviceIndex>(device.ordinal)));
+  }
+
+ private:
+  std::optional<c10::cuda::CUDAStreamGuard> guard_;
+};
+
+class TrainingCase {
+ public:
+  TrainingCase(const Case& work, const DeviceInfo& device, World& world, Communicator* communicator,
+               bool instrumented)
+      : work_(work),
+        device_(device),
+        world_(world),
+        communicator_(communicator),
+        instrumented_(instrumented),
+        gauge_(device) {}
+
+  RankRecord run() {
+    const auto start = Clock::now();
+    const TrainingStream stream(device_);
+    use_attention(attention_kernel(work_.attention));
+    gauge_.empty_cache();
+    gauge_.take();
+    in("set-up", [&] { set_up(); });
+    fact("setup_seconds", since(start));
+    in("training", [&] { loop(); });
+    in("evaluation of the run", [&] { read_back(); });
+    in("launch measurement", [&] { measure_launch(); });
+    trainer_.reset();
+    losses_.reset();
+    gauge_.empty_cache();
+    record_.rank = world_.rank();
+    fact("case_seconds", since(start));
+    return std::move(record_);
+  }
+
+ private:
+  /// Names the phase in what is thrown, and tells memory exhaustion from other failures.
+  template <class Body>
+  void in(const char* phase, Body body) {
+    try {
+      body();
+    } catch (const c10::OutOfMemoryError& error) {
+      fail<OutOfMemory>("out of memory in {} with {} bytes allocated: {}", phase,
+                        gauge_.allocated_now(), error.what_without_backtrace());
+    } catch (const std::bad_alloc&) {
+      fail<OutOfMemory>("out of host memory in {}", phase);
+    } catch (const c10::Error& error) {
+      const std::string text = error.what_without_backtrace();
+      if (text.find("not enough memory") != std::string::npos) {
+        fail<OutOfMemory>("out of memory in {}: {}", phase, text);
+      }
+      fail("{}: {}", phase, text);
+    }
+  }
+
+  void set_up() {
+    const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
+    trainer_.emplace(work_, device_, place, communicator_);
+    fact("initial_weights_hash", trainer_->weights().hash().item<std::int64_t>());
+    fact("tokens_hash", tensor_hash(trainer_->tokens(0, 0, shape())).item<std::int64_t>());
+    fact("weight_bytes_float32", trainer_->weights().fp32_bytes());
+    if (const auto bytes = trainer_->weights().copy_bytes(); bytes > 0) {
+      fact("weight_bytes_bfloat16", bytes);
+    }
+    fact("optimizer_bytes", trainer_->optimizer_bytes());
+    fact("parameters_total", trainer_->weights().parameter_count());
+    losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
+    // data, forward, backward a micro-batch; sync, optimizer a step
+    clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
+    idle();
+    if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
+    if (communicator_) communicator_->barrier();
+  }
+
+  void loop() {
+    const auto first_start = Clock::now();
+    step(0);
+    idle();
+    fact("first_step_seconds", since(first_start));
+    const auto loop_start = Clock::now();
+    for (std::int64_t i = 1; i < total_steps(); ++i) {
+      step(i);
+      world_.check_peers();
+    }
+    clock_->end_loop();
+    idle();
+    fact("loop_seconds", since(loop_start));
+    fact("loop_steps", total_steps() - 1);
+  }
+
+  void step(std::int64_t index) {
+    trainer_->step(index, shape(), *clock_, losses_->select(0, index));
+    if (!instrumented_) return;
+    if (const auto peak = gauge_.take()) peaks_.push_back(*peak);
+  }
+
+  void read_back() {
+    const auto times = clock_->read();
+    static constexpr const char* phase_names[phase_count] = {
+        "data_seconds", "forward_seconds", "backward_seconds", "exposed_sync_seconds",
+        "optimizer_seconds"};
+    if (instrumented_) {
+      series("step_seconds", "s", times.step_seconds);
+      series("host_seconds", "s", times.host_seconds);
+      for (size_t i = 0; i < phase_count; ++i) series(phase_names[i], "s", times.phase_seconds[i]);
+    }
+    const auto losses = losses_->to(at::kCPU, at::kDouble).contiguous();
+    const auto* begin = losses.const_data_ptr<double>();
+    series("loss", "1", {begin, begin + losses.numel()});
+    const auto tokens = static_cast<double>(work_.micro_batch * work_.accumulate * work_.sequence);
+    series("tokens", "token", std::vector<double>(static_cast<size_t>(total_steps()), tokens));
+    series("effective_tokens", "token",
+           std::vector<double>(static_cast<size_t>(total_steps()), tokens));
+    memory_series();
+    fact("final_weights_hash", trainer_->weights().hash().item<std::int64_t>());
+    for (std::int64_t i = 0; i < total_steps(); ++i) {
+      if (!std::isfinite(begin[i])) fail("the loss of step {} is not finite ({})", i, begin[i]);
+    }
+  }
+
+  void memory_series() {
+    if (peaks_.empty()) return;
+    std::vector<double> allocated, reserved;
+    MemoryPeak measured, whole = set_up_peak_;
+    for (size_t i = 0; i < peaks_.size(); ++i) {
+      allocated.push_back(static_cast<double>(peaks_[i].allocated_bytes));
+      reserved.push_back(static_cast<double>(peaks_[i].reserved_bytes));
+      whole = larger(whole, peaks_[i]);
+      if (static_cast<std::int64_t>(i) >= work_.warmup) measured = larger(measured, peaks_[i]);
+    }
+    series("allocated_peak_bytes", "byte", std::move(allocated));
+    series("reserved_peak_bytes", "byte", std::move(reserved));
+    fact("peak_allocated_bytes", measured.allocated_bytes);
+    fact("peak_reserved_bytes", measured.reserved_bytes);
+    fact("case_peak_allocated_bytes", whole.allocated_bytes);
+    fact("case_peak_reserved_bytes", whole.reserved_bytes);
+  }
+
+  static MemoryPeak larger(MemoryPeak a, MemoryPeak b) {
+    return {std::max(a.allocated_bytes, b.allocated_bytes),
+            std::max(a.reserved_bytes, b.reserved_bytes)};
+  }
+
+  /// What launching a step costs the host: the same operations on next to no data, each step begun
+  /// on an idle device, so that the queue cannot hide it.
+  void measure_launch() {
+    constexpr int repeats = 20;
+    const Trainer::Shape small{1, std::min<std::int64_t>(16, work_.sequence)};
+    const auto no_clock = make_step_clock(false, 0, 0, /*enabled=*/false);
+    auto loss = at::zeros({}, losses_->options());
+    std::vector<double> seconds;
+    for (int i = 0; i < repeats; ++i) {
+      idle();
+      const auto start = Clock::now();
+      trainer_->step(total_steps() + i, small, *no_clock, loss);
+      seconds.push_back(since(start));
+    }
+    idle();
+    fact("host_launch_seconds", quantile(std::move(seconds), 0.5));
+  }
+
+  /// Waits, polled, until the device has done what was issued.
+  void idle() {
+    if (device_.cuda) {
+      const auto stream = c10::cuda::getCurrentCUDAStream();
+      // Yields instead of sleeping, so that wall times end when the device does.
+      world_.poll([&] { return stream.query(); }, "the device to finish its steps",
+                  {.busy_seconds = 5});
+    }
+    if (communicator_) communicator_->synchronize();
+  }
+
+  Trainer::Shape shape() const { return {work_.micro_batch, work_.sequence}; }
+  std::int64_t total_steps() const { return work_.warmup + work_.steps; }
+  void fact(const char* name, Value value) { record_.facts.push_back({name, std::move(value)}); }
+  void series(const char* name, const char* unit, std::vector<double> values) {
+    record_.series.push_back({name, unit, std::move(values)});
+  }
+
+  Case work_;
+  DeviceInfo device_;
+  World& world_;
+  Communicator* communicator_;
+  bool instrumented_;
+  MemoryGauge gauge_;
+  MemoryPeak set_up_peak_;
+  RankRecord record_;
+  std::optional<Trainer> trainer_;
+  std::optional<at::Tensor> losses_;
+  std::unique_ptr<StepClock> clock_;
+  std::vector<MemoryPeak> peaks_;
+};
+
+}  // namespace
+
+RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
+                             Communicator* communicator, bool instrumented) {
+  return TrainingCase(work, device, world, communicator, instrumented).run();
+}
+
+}  // namespace trainsuite

@@ -1,0 +1,19 @@
+#pragma once
+// Runs one case on this rank: set-up, the timed loop, and what it found.
+#include "comm/communicator.h"
+#include "device/device.h"
+#include "launch/world.h"
+#include "result/record.h"
+#include "run/case.h"
+#include "train/trainer.h"
+
+namespace trainsuite {
+
+/// Trains `work` for its warm-up and measured steps and returns this rank's series and facts.
+/// `communicator` is null where the case does not communicate. `instrumented` false: only the
+/// loop as a whole is timed. Throws OutOfMemory naming the phase; Error on a loss that is not
+/// finite; Timeout and PeerFailed from waits.
+RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
+                             Communicator* communicator, bool instrumented);
+
+}  // namespace trainsuite

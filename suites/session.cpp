@@ -1,0 +1,131 @@
+#include "session.h"
+
+#include <ATen/core/Tensor.h>
+#include <unistd.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "launch/same_everywhere.h"
+#include "model/attention.h"
+#include "model/gpt2.h"
+#include "run/agreement.h"
+#include "run/plan.h"
+#include "run/run_facts.h"
+#include "versions.h"
+
+namespace trainsuite {
+namespace {
+
+/// Rank 0's first word of each host; hosts in order of their first rank.
+std::vector<HostIdentity> unique_hosts(const std::vector<std::string>& texts) {
+  std::vector<HostIdentity> hosts;
+  for (const auto& text : texts) {
+    auto host = host_from_text(text);
+    const bool known = std::any_of(hosts.begin(), hosts.end(),
+                                   [&](const auto& other) { return other.host == host.host; });
+    if (!known) hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
+/// What must be equal on all ranks: how they were told to run and what they were built from.
+Settings fingerprint(const Options& options, const Choice& choice) {
+  auto settings = recorded_settings(options);
+  for (auto& version : versions(choice.cuda)) settings.push_back(std::move(version));
+  settings.push_back({"suite", options.suite});
+  settings.push_back({"device", std::string(choice.cuda ? "cuda" : "cpu")});
+  settings.push_back({"communicator", choice.comm});
+  return settings;
+}
+
+}  // namespace
+
+Choice choose(const Options& options) {
+  Choice choice;
+  // Local rank 0 of 1: whether there is a GPU at all; which one is the session's business.
+  choice.cuda = choose_device(options.device, 0, 1, options.oversubscribe).cuda;
+  choice.comm = options.comm;
+  if (choice.comm == "auto") {
+    choice.comm = choice.cuda && !options.oversubscribe ? "nccl" : "mpi";
+  }
+  check_consistency(options, choice.cuda, choice.comm);
+  return choice;
+}
+
+Session::Session(World& world, const Options& options, const std::vector<std::string>& argv)
+    : world_(world), options_(options) {
+  all_or_none(world, [&] {
+    comm_kind_ = choose(options).comm;
+    device_ = choose_device(options.device, world.local_rank(), world.local_size(),
+                            options.oversubscribe);
+    activate_device(device_, options.memory_limit_gib);
+    affinity_ = apply_affinity(device_, world.local_rank(), world.local_size());
+    apply_link({.link = options.link, .interface = options.interface});
+  });
+  check_same_everywhere(world, fingerprint(options, {device_.cuda, comm_kind_}));
+  identify(argv);
+}
+
+void Session::identify(const std::vector<std::string>& argv) {
+  const RankIdentity mine{
+      world_.rank(), world_.local_rank(), world_.host(),        device_.name,
+      device_.uuid,  device_.pci_bus_id,  device_.memory_bytes, core_ranges(affinity_.cores)};
+  std::vector<std::pair<std::string, std::string>> gpus;
+  for (const auto& text : world_.all_gather(rank_to_text(mine))) {
+    run_.ranks.push_back(rank_from_text(text));
+    if (device_.cuda) gpus.emplace_back(run_.ranks.back().host, run_.ranks.back().uuid);
+  }
+  check_unique_gpus(gpus, options_.oversubscribe);
+  run_.hosts = unique_hosts(world_.all_gather(host_to_text(this_host(world_.host()))));
+  run_.created_utc = utc_now();
+  run_.argv = argv;
+  run_.attributes = versions(device_.cuda);
+  run_.attributes.push_back({"dry_run", !device_.cuda});
+  run_.attributes.push_back({"implementation", std::string("trainsuite")});
+  run_.attributes.push_back({"ranks_total", std::int64_t{world_.size()}});
+  run_.attributes.push_back({"affinity", affinity_.source});
+  run_.attributes.push_back({"torch_threads", std::int64_t{affinity_.torch_threads}});
+  for (auto& setting : recorded_environment()) run_.attributes.push_back(std::move(setting));
+}
+
+Communicator& Session::communicator() {
+  if (!communicator_) {
+    communicator_ = make_communicator(comm_kind_, world_,
+                                      {.link = options_.link, .interface = options_.interface});
+  }
+  return *communicator_;
+}
+
+void Session::drop_communicator() {
+  if (communicator_) communicator_->abort();
+  communicator_.reset();
+}
+
+void Session::resolve_kernels(std::vector<Case>& cases) {
+  std::map<std::string, std::string> fastest;  // by shape
+  std::string packed;
+  all_or_none(world_, [&] {
+    if (!world_.is_root()) return;
+    for (const auto& one : cases) {
+      if (one.attention != "auto") continue;
+      const auto model = gpt2_config(one.size, one.vocabulary, one.sequence);
+      const auto key = fmt::format("{}/{}/{}", one.size, one.micro_batch, one.precision);
+      if (fastest.contains(key)) continue;
+      const auto dtype = one.precision == "bf16" ? at::kBFloat16 : at::kFloat;
+      fastest[key] = fastest_attention(device_.torch_device(), dtype, one.micro_batch, model.heads,
+                                       one.sequence, model.width / model.heads);
+    }
+    packed = nlohmann::json(fastest).dump();
+  });
+  fastest = nlohmann::json::parse(world_.broadcast(packed));
+  for (auto& one : cases) {
+    const auto key = fmt::format("{}/{}/{}", one.size, one.micro_batch, one.precision);
+    if (one.attention == "auto") one.attention = fastest.at(key);
+    for (auto* kernel : {&one.loss_kernel, &one.block_kernel}) {
+      if (*kernel == "auto") *kernel = device_.cuda ? "fused" : "reference";
+    }
+  }
+}
+
+}  // namespace trainsuite

@@ -1,0 +1,56 @@
+#pragma once
+// What a run of any suite starts from: the device, the communicator, who else is here.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "comm/communicator.h"
+#include "device/device.h"
+#include "launch/world.h"
+#include "result/record.h"
+#include "run/case.h"
+
+namespace trainsuite {
+
+/// The device and communicator that `options` choose for this rank. Pure but for looking at the
+/// machine; throws UsageError. Usable before MPI.
+struct Choice {
+  bool cuda = false;
+  std::string comm;  // nccl|mpi
+};
+Choice choose(const Options& options);
+
+class Session {
+ public:
+  /// Collective: chooses and activates the device, compares versions and settings of all ranks,
+  /// refuses two ranks on one GPU unless oversubscribed. Throws the same UsageError on all ranks.
+  Session(World& world, const Options& options, const std::vector<std::string>& argv);
+
+  World& world() { return world_; }
+  const DeviceInfo& device() const { return device_; }
+  const std::string& comm_kind() const { return comm_kind_; }
+  const RunRecord& run_record() const { return run_; }
+  RunRecord& run_record() { return run_; }
+
+  /// The run's communicator, made at first use. Collective then.
+  Communicator& communicator();
+  /// After a failure: the communicator is aborted; the next use makes a new one.
+  void drop_communicator();
+
+  /// Replaces "auto" in the cases' kernels by what runs: rank 0 measures, all ranks take its word.
+  void resolve_kernels(std::vector<Case>& cases);
+
+ private:
+  void identify(const std::vector<std::string>& argv);
+
+  World& world_;
+  Options options_;
+  DeviceInfo device_;
+  Affinity affinity_;
+  std::string comm_kind_;
+  std::unique_ptr<Communicator> communicator_;
+  RunRecord run_;
+};
+
+}  // namespace trainsuite

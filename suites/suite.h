@@ -1,0 +1,26 @@
+#pragma once
+// A suite: a name, a table of cases and how one runs. main.cpp lists them.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "run/case.h"
+#include "run/runner.h"
+
+namespace trainsuite {
+
+class Session;
+
+struct Suite {
+  std::string name;
+  /// Every case, all sizes, in plan order, with the options applied.
+  std::function<std::vector<Case>(const Options&, bool cuda, int ranks)> cases;
+  /// Sizes that run where --size is not given.
+  std::function<std::vector<std::string>(bool cuda)> default_sizes;
+  std::function<Workload(Session&, const Options&)> workload;
+};
+
+Suite ddp_suite();
+
+}  // namespace trainsuite
