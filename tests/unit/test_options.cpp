@@ -215,7 +215,7 @@ TEST(RecordedSettings, HoldValuesUnderTheirNamesAndLeaveUnsetOut) {
   EXPECT_EQ(values.at("deterministic"), Value(true));
   EXPECT_EQ(values.at("oversubscribe"), Value(false));
   EXPECT_EQ(values.at("seed"), Value(std::int64_t{1}));
-  for (const char* absent : {"steps", "accumulate", "interface", "out", "case", "list"}) {
+  for (const char* absent : {"steps", "accumulate", "interface", "out", "case", "list", ""}) {
     EXPECT_EQ(values.count(absent), 0u) << absent;
   }
 }

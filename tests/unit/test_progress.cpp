@@ -34,7 +34,8 @@ std::vector<Case> two_cases() {
   for (Case& one : cases) one.size = "124m";
   cases[0].recipe = "plain";
   cases[1].recipe = "both";
-  cases[1].work = 3;
+  cases[0].work = 2;
+  cases[1].work = 6;
   return cases;
 }
 
