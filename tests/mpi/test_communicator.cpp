@@ -23,7 +23,8 @@ at::Device device(at::kCPU);
 constexpr double patient_seconds = 120;
 constexpr double short_seconds = 0.5;
 // More than one staging piece, and no multiple of one.
-constexpr std::int64_t many_elements = 5'000'003;
+constexpr std::int64_t many_elements = 4'300'003;
+constexpr std::int64_t some_elements = 200'003;
 
 int last() { return world->size() - 1; }
 
@@ -103,10 +104,11 @@ TEST(Communicator, Bfloat16SumsAreNearTheExactOnesAndEqualOnAllRanks) {
   comm->all_reduce(sum);
   comm->synchronize();
   const at::Tensor error = (sum.cpu().to(at::kDouble) - exact).abs();
-  // One rounding is half an ulp, 2^-9 relative; NCCL may round after each of size - 1 additions.
+  // One rounding is half an ulp, at most 2^-8 relative; NCCL may round after each of size - 1
+  // additions.
   const double roundings = backend == "mpi" ? 1 : world->size();
   const at::Tensor bound =
-      exact.abs().clamp_min(backend == "mpi" ? 0 : world->size()).mul(roundings / 512).add(1e-7);
+      exact.abs().clamp_min(backend == "mpi" ? 0 : world->size()).mul(roundings / 256).add(1e-7);
   EXPECT_TRUE(error.le(bound).all().item<bool>()) << error.max();
   const std::string bytes(static_cast<const char*>(sum.cpu().data_ptr()), sum.nbytes());
   for (const std::string& other : world->all_gather(bytes)) EXPECT_TRUE(other == bytes);
@@ -187,16 +189,16 @@ void expect_a_new_communicator_works() {
   world->clear_failures();
   EXPECT_TRUE(world->agree(true));
   const auto comm = make();
-  at::Tensor tensor = pattern(world->rank(), many_elements, at::kFloat);
+  at::Tensor tensor = pattern(world->rank(), some_elements, at::kFloat);
   comm->all_reduce(tensor);
   comm->synchronize();
-  EXPECT_TRUE(at::equal(tensor, sum_of_patterns(many_elements, at::kFloat)));
+  EXPECT_TRUE(at::equal(tensor, sum_of_patterns(some_elements, at::kFloat)));
 }
 
 TEST(Communicator, AFailingRankFreesTheOthers) {
   for (const auto dtype : all_types) {
     auto comm = make();
-    at::Tensor tensor = pattern(world->rank(), many_elements, dtype);
+    at::Tensor tensor = pattern(world->rank(), some_elements, dtype);
     if (world->rank() == last()) {
       world->report_failure("out of memory in the forward pass");
     } else {
@@ -215,7 +217,7 @@ TEST(Communicator, AFailingRankFreesTheOthers) {
 
 TEST(Communicator, AnAbsentRankIsATimeout) {
   auto comm = make();
-  at::Tensor tensor = pattern(world->rank(), many_elements, at::kFloat);
+  at::Tensor tensor = pattern(world->rank(), some_elements, at::kFloat);
   if (world->rank() != last()) {
     world->set_deadline(short_seconds);
     const std::string text = error_of<Timeout>([&] {
