@@ -158,3 +158,74 @@ def test_wrong_use_is_one_line(flags: tuple[str, ...], words: str) -> None:
 def test_list_names_every_case() -> None:
     done = twin(1, "--list", "--size", "tiny")
     assert done.stdout.split() == [f"tiny-{suffix}" for suffix in SUFFIXES]
+
+
+FAULTY = f"""
+import gc, sys, weakref
+sys.path.insert(0, {str(TWIN.parent)!r})
+import torch, ddp, train
+
+models, kept = [], []
+build, step, release = train.gpt2.build, train.Trainer.step, ddp.release_memory
+
+
+def watched_build(*arguments):
+    models.append(weakref.ref(model := build(*arguments)))
+    return model
+
+
+def failing_step(self, index, batch, sequence):
+    if self.case.recipe == "plain" and self.rank == 1 and index == 2:
+        raise torch.OutOfMemoryError("pretended")
+    step(self, index, batch, sequence)
+
+
+def watched_release(device):
+    release(device)
+    kept.extend(model() for model in models if model() is not None)
+
+
+train.gpt2.build, train.Trainer.step = watched_build, failing_step
+ddp.release_memory = watched_release
+status = ddp.main()
+assert len(models) >= 2 and not kept, f"{{len(kept)}} of {{len(models)}} models outlive their case"
+sys.exit(status)
+"""
+
+
+def test_a_rank_without_memory_ends_its_case_alone(tmp_path: Path) -> None:
+    """The other rank leaves the case within seconds, the next case runs, and no model outlives
+    its case on either (its memory would count in the next case's peak)."""
+    script, path = tmp_path / "faulty.py", tmp_path / "faulty.h5"
+    script.write_text(FAULTY, encoding="utf-8")
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    launcher += ("--nproc-per-node", "2")
+    cases = ("--case", "plain", "--case", "bf16", "--steps", "3", "--warmup", "1")
+    finished(run(*launcher, script, "--device", "cpu", *cases, "--out", path))
+    with h5py.File(path) as file:
+        row = file["ddp/tiny-plain/0"].attrs
+        assert (row["status"], row["reason"]) == ("oom", "rank 1: pretended")
+        assert file["ddp/tiny-bf16/0"].attrs["status"] == "ok"
+        assert file.attrs["complete"] == 1
+
+
+def test_clock_sums_phases_over_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(TWIN.parent)
+    import torch
+    from measure import StepClock
+
+    ticks = iter([0, 0, 1, 3, 4, 7, 10, 10, 12, 13, 15, 18, 30, 30])
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    clock = StepClock(torch.device("cpu"), steps=2, marks_per_step=5)
+    for _ in range(2):
+        clock.boundary()
+        for label in ("data", "forward", "data", "forward"):
+            clock.mark(label)
+    clock.boundary()
+    assert clock.read() == {
+        "step_seconds": [10.0, 20.0],
+        "host_seconds": [10.0, 20.0],
+        "data_seconds": [1.0 + 1.0, 2.0 + 2.0],
+        "forward_seconds": [2.0 + 3.0, 1.0 + 3.0],
+        "optimizer_seconds": [3.0, 12.0],
+    }
