@@ -15,7 +15,8 @@ set_target_properties(trainsuite trainsuite_ops PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}"
   BUILD_RPATH "$ORIGIN;${wheel_libraries}"
-  INSTALL_RPATH "${install_rpath}")
+  INSTALL_RPATH "${install_rpath}"
+  INSTALL_RPATH_USE_LINK_PATH ON)  # a site's own MPI or HDF5
 
 install(TARGETS trainsuite trainsuite_ops RUNTIME DESTINATION bin LIBRARY DESTINATION lib)
 install(PROGRAMS cmake/trainsuite-results.sh DESTINATION bin RENAME trainsuite-results)

@@ -13,7 +13,10 @@ export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 
 # A site's MPI, given to jobs/setup.sh as --mpi.
 if [ -n "${TRAINSUITE_MPI:-}" ]; then
-    case ":$PATH:" in *":$TRAINSUITE_MPI/bin:"*) ;; *) export PATH="$TRAINSUITE_MPI/bin:$PATH" ;; esac
+    case ":$PATH:" in
+        *":$TRAINSUITE_MPI/bin:"*) ;;
+        *) export PATH="$TRAINSUITE_MPI/bin:$PATH" ;;
+    esac
     export LD_LIBRARY_PATH="$TRAINSUITE_MPI/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 

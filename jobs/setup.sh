@@ -8,9 +8,11 @@
 #   --no-build     stop before configuring
 # TRAINSUITE_CUDA_ARCHITECTURES="90" builds for fewer GPUs; TRAINSUITE_PYTHON names a base python3.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 project=$PWD
 prefix=${TRAINSUITE_PREFIX:-.venv} wheels=${TRAINSUITE_WHEELS:-} mpi=${TRAINSUITE_MPI:-}
+architectures=${TRAINSUITE_CUDA_ARCHITECTURES:-}
 tests=0 build=1
 
 stop() { echo "jobs/setup.sh: $*" >&2; exit 1; }
@@ -21,7 +23,7 @@ parse() {
         case $1 in
             --prefix | --wheels | --mpi)
                 [ -n "${2:-}" ] || { echo "jobs/setup.sh: $1 needs a folder" >&2; exit 2; }
-                printf -v "${1#--}" '%s' "$2"; shift 2 ;;
+                printf -v "${1#--}" '%s' "$(cd "$caller" && realpath -m "$2")"; shift 2 ;;
             --tests) tests=1; shift ;;
             --no-build) build=0; shift ;;
             -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$project/jobs/setup.sh"; exit 0 ;;
@@ -29,13 +31,13 @@ parse() {
         esac
     done
     prefix=$(realpath -m "$prefix")
-    if [ -n "$wheels" ]; then
-        [ -d "$wheels" ] || stop "--wheels $wheels: no such folder"
-        wheels=$(realpath "$wheels")
-    fi
+    kept="$prefix/share/trainsuite"
+    # What was chosen once holds until something else is chosen.
+    mpi=${mpi:-$(cat "$kept/mpi" 2> /dev/null || true)}
+    architectures=${architectures:-$(cat "$kept/architectures" 2> /dev/null || true)}
+    [ -z "$wheels" ] || [ -d "$wheels" ] || stop "--wheels $wheels: no such folder"
     if [ -n "$mpi" ]; then
         [ -x "$mpi/bin/mpicxx" ] || stop "--mpi $mpi: no bin/mpicxx there"
-        mpi=$(realpath "$mpi")
         export TRAINSUITE_MPI=$mpi PATH=$mpi/bin:$PATH
     fi
 }
@@ -59,8 +61,8 @@ missing_packages() {
     has c++ && has make && has_header cstdlib || echo build-essential
     has mpirun || echo openmpi-bin
     has mpicxx || echo libopenmpi-dev
-    has h5c++ || has_header H5Cpp.h -I/usr/include/hdf5/serial ${HDF5_ROOT:+"-I$HDF5_ROOT/include"} ||
-        echo libhdf5-dev
+    has h5c++ || has_header H5Cpp.h -I/usr/include/hdf5/serial \
+        ${HDF5_ROOT:+"-I$HDF5_ROOT/include"} || echo libhdf5-dev
     has_header boost/program_options.hpp && has_library libboost_program_options.a ||
         echo libboost-program-options-dev
     has_header nlohmann/json.hpp || echo nlohmann-json3-dev
@@ -72,7 +74,7 @@ install_system_packages() {
     missing=$(missing_packages | tr '\n' ' ')
     missing=${missing% }
     [ -n "$missing" ] || return 0
-    has apt-get || stop "missing: $missing (Debian's names), and no apt-get here to install them with"
+    has apt-get || stop "missing: $missing (Debian's names), and no apt-get here to install them"
     [ "$(id -u)" = 0 ] ||
         stop "missing: $missing; without root I cannot install them: apt-get install $missing"
     say "installing Debian packages: $missing"
@@ -85,17 +87,23 @@ install_system_packages() {
 
 # --- Python packages
 check_python_version() {
-    "$(base_python)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' ||
-        stop "$(base_python) is $("$(base_python)" -V 2>&1); 3.11 to 3.14 is needed: name one in TRAINSUITE_PYTHON"
+    local python
+    python=$(base_python)
+    "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' ||
+        stop "$python is $("$python" -V); name a Python 3.11 to 3.14 in TRAINSUITE_PYTHON"
 }
 make_environment() {
-    [ -x "$prefix/bin/pip" ] && return
-    say "making the Python environment $prefix"
-    "$(base_python)" -m venv "$prefix" || stop "cannot make a Python environment in $prefix"
+    if [ ! -x "$prefix/bin/pip" ]; then
+        say "making the Python environment $prefix"
+        "$(base_python)" -m venv "$prefix" || stop "cannot make a Python environment in $prefix"
+    fi
+    mkdir -p "$kept"
+    echo "$mpi" > "$kept/mpi"
+    echo "$architectures" > "$kept/architectures"
 }
 # The stamp holds the hash of what was installed, so an unchanged list costs no pip run.
 install_requirements() {
-    local list=$1 stamp="$prefix/share/trainsuite/$1.sha256" hash
+    local list=$1 stamp="$kept/$1.sha256" hash
     hash=$(sha256sum < "$list")
     [ ! -e "$stamp" ] || [ "$hash" != "$(cat "$stamp")" ] || return 0
     say "installing Python packages of $list"
@@ -103,14 +111,13 @@ install_requirements() {
     [ -z "$wheels" ] || from=(--no-index --find-links "$wheels")
     "$prefix/bin/python3" -m pip install -q --disable-pip-version-check --no-warn-script-location \
         "${from[@]}" -r "$list" || stop "pip could not install $list into $prefix"
-    mkdir -p "$(dirname "$stamp")"
     echo "$hash" > "$stamp"
 }
 # The CUDA wheels lack the names that compilers look for: lib64, and libX.so beside libX.so.N.
 link_cuda_names() {
     local cuda
     for cuda in "$prefix"/lib/python3*/site-packages/nvidia/cu13; do
-        [ -d "$cuda/lib" ] || stop "no nvidia/cu13 in $prefix: remove it and run jobs/setup.sh again"
+        [ -d "$cuda/lib" ] || stop "no CUDA wheels in $prefix: remove it and start again"
         [ -e "$cuda/lib64" ] || ln -s lib "$cuda/lib64"
         local library name
         for library in "$cuda"/lib/lib*.so.*; do
@@ -127,7 +134,8 @@ patch_activate() {
         echo "# >>> trainsuite: what mpirun needs here (root, more ranks than cores)"
         echo "TRAINSUITE_ENV=mpi"
         [ -z "$mpi" ] || echo "export TRAINSUITE_MPI='$mpi'"
-        echo '[ ! -r "$VIRTUAL_ENV/share/trainsuite/env.sh" ] || . "$VIRTUAL_ENV/share/trainsuite/env.sh"'
+        echo '[ ! -r "$VIRTUAL_ENV/share/trainsuite/env.sh" ] ||'
+        echo '    . "$VIRTUAL_ENV/share/trainsuite/env.sh"'
         echo "unset TRAINSUITE_ENV"
         echo "# <<< trainsuite"
     )
@@ -138,8 +146,8 @@ patch_activate() {
 # --- build
 configure() {
     local arguments=(-DTRAINSUITE_PYTHON="$prefix/bin/python3" -DCMAKE_INSTALL_PREFIX="$prefix")
-    [ -z "${TRAINSUITE_CUDA_ARCHITECTURES:-}" ] ||
-        arguments+=(-DTRAINSUITE_CUDA_ARCHITECTURES="${TRAINSUITE_CUDA_ARCHITECTURES// /;}")
+    [ -z "$architectures" ] ||
+        arguments+=(-DTRAINSUITE_CUDA_ARCHITECTURES="${architectures// /;}")
     [ -z "$mpi" ] || arguments+=(-DMPI_HOME="$mpi")
     if has ccache; then
         arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
@@ -150,25 +158,24 @@ configure() {
         preset=tests
     fi
     local wanted
-    wanted="$preset ${arguments[*]} $(cat "$prefix"/share/trainsuite/*.sha256 | sha256sum)"
+    wanted="$preset ${arguments[*]} $(cat "$kept"/*.sha256 | sha256sum)"
     if [ -e build/build.ninja ] && [ "$wanted" = "$(cat build/setup.stamp 2> /dev/null)" ]; then
         return
     fi
     say "configuring (preset $preset)"
-    local fresh=()
-    [ ! -e build/CMakeCache.txt ] || [ -e build/setup.stamp ] || fresh=(--fresh)
-    "$prefix/bin/cmake" --preset "$preset" "${fresh[@]}" "${arguments[@]}" > "$log" 2>&1 ||
+    # --fresh: nothing that was found in another environment may linger.
+    "$prefix/bin/cmake" --fresh --preset "$preset" "${arguments[@]}" > "$log" 2>&1 ||
         { grep -v '^-- ' "$log" | tail -n 40 >&2; stop "configuring failed"; }
     echo "$wanted" > build/setup.stamp
 }
 # Whether the installed program is as new as its sources and can load here; then a machine without
 # compilers (a compute node that shares this folder) need not have any.
 up_to_date() {
-    local installed="$prefix/share/trainsuite/installed"
+    local installed="$kept/installed"
     [ $tests = 0 ] && [ $build = 1 ] && [ -e "$installed" ] && [ -x "$prefix/bin/trainsuite" ] &&
         has mpirun && [ "$settings" = "$(cat "$installed")" ] &&
-        [ -z "$(find CMakeLists.txt CMakePresets.json requirements.txt cmake src suites jobs analysis \
-            -type f -newer "$installed" ! -name '*.pyc' -print -quit)" ] &&
+        [ -z "$(find CMakeLists.txt CMakePresets.json requirements.txt cmake src suites jobs \
+            analysis -type f -newer "$installed" ! -name '*.pyc' -print -quit)" ] &&
         ! ldd "$prefix/bin/trainsuite" 2>&1 | grep -q 'not found'
 }
 build_and_install() {
@@ -177,13 +184,13 @@ build_and_install() {
         { tail -n 60 "$log" >&2; stop "the build failed"; }
     "$prefix/bin/cmake" --install build > "$log" 2>&1 ||
         { tail -n 20 "$log" >&2; stop "installing into $prefix failed"; }
-    echo "$settings" > "$prefix/share/trainsuite/installed"
+    echo "$settings" > "$kept/installed"
 }
 
 parse "$@"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-settings="mpi=$mpi architectures=${TRAINSUITE_CUDA_ARCHITECTURES:-}"
+settings="mpi=$mpi architectures=$architectures"
 ! up_to_date || exit 0
 install_system_packages
 check_python_version

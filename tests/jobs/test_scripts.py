@@ -123,8 +123,8 @@ def test_without_apt_get_the_missing_packages_are_named(tmp_path: Path) -> None:
     [
         (["--prefx", "x"], 2, "--prefx"),
         (["--prefix"], 2, "--prefix needs a folder"),
-        (["--wheels", "nowhere"], 1, "--wheels nowhere: no such folder"),
-        (["--mpi", "nowhere"], 1, "--mpi nowhere: no bin/mpicxx there"),
+        (["--wheels", "nowhere"], 1, "nowhere: no such folder"),
+        (["--mpi", "nowhere"], 1, "nowhere: no bin/mpicxx there"),
     ],
 )
 def test_setup_refuses_what_it_cannot_use(arguments: list[str], status: int, words: str) -> None:
@@ -153,7 +153,8 @@ def fake_torch(folder: Path) -> Path:
 def test_env_finds_the_libraries_of_a_carried_build(tmp_path: Path, shell: str) -> None:
     site = fake_torch(tmp_path / "site")
     done = run([shell, "-c", '. jobs/env.sh; echo "$LD_LIBRARY_PATH"'], cwd=PROJECT,
-               env={"PATH": os.environ["PATH"], "PYTHONPATH": str(site), "LD_LIBRARY_PATH": "/mine"})
+               env={"PATH": os.environ["PATH"], "PYTHONPATH": str(site),
+                    "LD_LIBRARY_PATH": "/mine"})
     expected = [site / "torch/lib", site / "nvidia/cu13/lib", site / "nvidia/nccl/lib", "/mine"]
     assert done.stdout.strip() == ":".join(map(str, expected))
 
