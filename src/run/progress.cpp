@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 
 #include "core/text.h"
@@ -22,12 +23,24 @@ Progress::Progress(std::ostream& out, bool terminal, std::vector<Case> cases, Cl
   begin_seconds_ = clock_();
 }
 
+bool stdout_is_terminal() {
+  if (isatty(STDOUT_FILENO) != 1) return false;
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
+  // Open MPI gives every rank a pseudo-terminal of its own; what counts is where mpirun writes.
+  const std::string link = fmt::format("/proc/{}/fd/1", getppid());
+  char target[256];
+  const ssize_t length = readlink(link.c_str(), target, sizeof(target));
+  if (length <= 0) return false;
+  const std::string path(target, static_cast<std::size_t>(length));
+  return path.starts_with("/dev/pts/") || path.starts_with("/dev/tty");
+}
+
 Progress Progress::on_stdout(std::vector<Case> cases) {
   const auto seconds = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
   };
-  return {std::cout, isatty(STDOUT_FILENO) == 1, std::move(cases), seconds};
+  return {std::cout, stdout_is_terminal(), std::move(cases), seconds};
 }
 
 std::string Progress::head() const {

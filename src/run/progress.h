@@ -15,13 +15,16 @@ namespace trainsuite {
 /// first work is done.
 std::optional<double> remaining_seconds(double done, double total, double elapsed_seconds);
 
+/// Whether a user sees standard output as it is written, also through mpirun.
+bool stdout_is_terminal();
+
 /// Writes nothing within a measured loop: only when a case begins, changes its phase or ends.
 class Progress {
  public:
   using Clock = std::function<double()>;  // seconds from some start
   /// `cases`: the plan, every repeat its own entry. `terminal`: one updating line.
   Progress(std::ostream& out, bool terminal, std::vector<Case> cases, Clock clock);
-  /// On standard output, its terminal found by isatty, with the steady clock.
+  /// On standard output, with stdout_is_terminal() and the steady clock.
   static Progress on_stdout(std::vector<Case> cases);
 
   /// The next case of the plan starts.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,16 @@ class Program:
         self._binary = binary
         self._folder = folder
 
+    def _command(self, flags: tuple[str | Path, ...], ranks: int) -> list[str]:
+        launcher = ["mpirun", "-q", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
+        return [*launcher, self._binary, *map(str, flags)]
+
     def __call__(
         self, *flags: str | Path, ranks: int = 1, timeout: int = 60, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """With more than one rank under mpirun, whose own messages are off."""
-        launcher = ["mpirun", "-q", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
         return subprocess.run(
-            [*launcher, self._binary, *map(str, flags)],
+            self._command(flags, ranks),
             cwd=self._folder,
             env=os.environ | LAUNCH | CPU | environment,
             stdin=subprocess.DEVNULL,
@@ -38,6 +43,31 @@ class Program:
             timeout=timeout,
             check=False,
         )
+
+    def on_terminal(self, *flags: str | Path, ranks: int = 1) -> tuple[int, str]:
+        """Exit status and all that a terminal was sent."""
+        master, terminal = pty.openpty()
+        process = subprocess.Popen(
+            self._command(flags, ranks),
+            cwd=self._folder,
+            env=os.environ | LAUNCH | CPU,
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=subprocess.STDOUT,
+        )
+        os.close(terminal)
+        stop = threading.Timer(120, process.kill)
+        stop.start()
+        sent = b""
+        try:
+            while part := os.read(master, 65536):
+                sent += part
+        except OSError:  # the last writer has closed the terminal
+            pass
+        status = process.wait()
+        stop.cancel()
+        os.close(master)
+        return status, sent.decode(errors="replace")
 
 
 @pytest.fixture

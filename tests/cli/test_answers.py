@@ -67,9 +67,21 @@ def test_a_short_run_prints_its_table_and_path(program: Program, tmp_path: Path)
     assert [row.split()[1] for row in rows[-2:]] == ["ok", "ok"], ended.stdout
     assert "x 1gpu" in rows[-1], rows[-1]
     assert "Not comparable: CPU dry run of size tiny" in ended.stdout
-    assert "[2/2] tiny-plain ok" in ended.stdout
+    progress = [line.split(",")[0] for line in lines if line.startswith("[")]
+    assert progress == ["[1/2] tiny-1gpu ok", "[2/2] tiny-plain ok"], ended.stdout
     with h5py.File(file) as content:
         assert set(content["ddp"]) == {"tiny-1gpu", "tiny-plain"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_terminal_gets_one_updating_line(program: Program, ranks: int) -> None:
+    """Each state is painted over the one before; nothing but the plan and the table stays."""
+    flags = ["ddp", "--case", "1gpu", "--case", "plain", *SHORT]
+    status, text = program.on_terminal(*flags, ranks=ranks)
+    assert status == 0, text
+    assert "\r\x1b[K[1/2] tiny-1gpu set-up" in text, text
+    assert "\r\x1b[K[2/2] tiny-plain ok" not in text, text  # the last makes room for the table
+    assert not [line for line in text.splitlines() if line.startswith("[")], text
 
 
 def test_default_output_is_in_results(program: Program, tmp_path: Path) -> None:
