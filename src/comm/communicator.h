@@ -32,6 +32,8 @@ class Communicator {
   /// Host: waits, polled, until work already issued on the current stream is done; reports
   /// asynchronous errors and failed peers.
   virtual void synchronize() = 0;
+  /// Throws what the backend has met since it enqueued its work. Does not wait.
+  virtual void check() {}
   /// Releases the backend without waiting for other ranks. Every later call throws.
   virtual void abort() noexcept = 0;
 };

@@ -104,6 +104,10 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  void check() override {
+    guarded("nccl check", [&] { in_progress(); });
+  }
+
   // In a thread of its own: NCCL gives no handle to poll while it frees a communicator.
   void abort() noexcept override {
     if (comm_ == nullptr) return;

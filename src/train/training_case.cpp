@@ -101,7 +101,9 @@ class TrainingCase {
     clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
     idle();
     if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
-    if (communicator_) communicator_->barrier();
+    // All ranks that take part start together, also where they train without each other: what they
+    // share (a host, a link, a GPU) is then shared while it is timed.
+    if (!work_.one_rank) world_.barrier();
   }
 
   void loop() {
@@ -196,8 +198,11 @@ class TrainingCase {
     if (device_.cuda) {
       const auto stream = c10::cuda::getCurrentCUDAStream();
       // Yields instead of sleeping, so that wall times end when the device does.
-      world_.poll([&] { return stream.query(); }, "the device to finish its steps",
-                  {.busy_seconds = 5});
+      const auto done = [&] {
+        if (communicator_) communicator_->check();
+        return stream.query();
+      };
+      world_.poll(done, "the device to finish its steps", {.busy_seconds = 5});
     }
     if (communicator_) communicator_->synchronize();
   }
