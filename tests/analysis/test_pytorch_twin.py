@@ -110,10 +110,18 @@ def test_data_parallel_replicas_are_equal_and_independent_ones_differ(all_cases)
 
 
 @pytest.mark.parametrize(
-    ("ranks", "case"), [(1, "1gpu"), (1, "1gpu-accumulate4"), (2, "plain"), (2, "accumulate4")]
+    ("ranks", "case", "tolerance"),
+    [
+        (1, "1gpu", 2e-6),
+        (1, "1gpu-accumulate4", 2e-6),
+        (2, "plain", 2e-6),
+        (2, "accumulate4", 2e-6),
+        (2, "both", 3e-4),
+    ],
 )
-def test_losses_equal_ours(ranks: int, case: str, tmp_path: Path) -> None:
-    """Same weights, tokens and recipe: at this rate 20 steps would show a difference in any."""
+def test_losses_equal_ours(ranks: int, case: str, tolerance: float, tmp_path: Path) -> None:
+    """Same weights, tokens and recipe. At this learning rate 20 steps show another weight decay,
+    epsilon or GELU by 2e-5; sums in another order give 1e-7, gradients sent as bf16 3e-5."""
     flags = ("--case", case, "--size", "tiny", "--precision", "fp32", "--learning-rate", "0.003")
     flags += ("--steps", str(STEPS), "--warmup", "0")
     finished(twin(ranks, *flags, "--out", tmp_path / "twin.h5"))
@@ -123,7 +131,7 @@ def test_losses_equal_ours(ranks: int, case: str, tmp_path: Path) -> None:
         for name in ("initial_weights_hash", "tokens_hash", "tokens_per_step", "parameters_total"):
             assert theirs.attrs[name] == mine.attrs[name], name
         assert theirs["loss"].shape == (ranks, STEPS)
-        np.testing.assert_allclose(theirs["loss"][:], mine["loss"][:], rtol=1e-4)
+        np.testing.assert_allclose(theirs["loss"][:], mine["loss"][:], rtol=tolerance)
         assert set(theirs) - set(mine) == set(), "the twin has what ours lacks"
 
 
