@@ -124,7 +124,7 @@ void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFac
                     grouped(one.tokens_per_step()), steps_text(one)});
     if (predicted) rows.back().push_back(memory_text(one));
   }
-  out << heading(cases, facts) << "\n" << aligned_table(rows, 3) << std::flush;
+  out << heading(cases, facts) << "\n" << aligned_table(rows, 3) << "\n" << std::flush;
 }
 
 Settings case_settings(const Case& one) {

@@ -121,7 +121,7 @@ std::string summary_text(const std::vector<CaseRecord>& records, const SummaryFa
                     mfu_text(row)});
   }
   const auto absent = drop_unknown_columns(rows);
-  return aligned_table(rows, 2) + "\n" + notes_on(records, ratios, absent, facts) +
+  return "\n" + aligned_table(rows, 2) + "\n" + notes_on(records, ratios, absent, facts) +
          fmt::format("Output: {}\n", facts.output_path);
 }
 
