@@ -32,8 +32,8 @@ struct Options {
   std::int64_t repeats = 1;
   std::int64_t seed = 1;
   // recipe
-  std::string precision = "auto";    // auto|bf16|fp32
-  std::string attention = "auto";    // auto|cudnn|flash|efficient|math
+  std::string precision = "auto";     // auto|bf16|fp32
+  std::string attention = "auto";     // auto|cudnn|flash|efficient|math
   std::string loss_kernel = "auto";   // auto|fused|reference
   std::string block_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
