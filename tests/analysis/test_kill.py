@@ -15,7 +15,7 @@ import results
 
 KILLS = 24
 STEPS = 2000
-SMALL = 200_000  # so that copies, parts and joins all happen within a second
+SMALL = 200_000  # so that copies, parts and joins all happen within 50 rows
 
 PYTHON_STREAM = textwrap.dedent("""
     import sys
@@ -35,11 +35,11 @@ PYTHON_STREAM = textwrap.dedent("""
 """)
 
 
-def killed_after(command: list[str], seconds: float) -> list[str]:
-    """What the program said before it was killed, `seconds` after its first line."""
+def killed_after(command: list[str], rows: int, seconds: float) -> list[str]:
+    """What the program said before it was killed, `seconds` after it said `rows` rows are safe."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        lines = [process.stdout.readline().strip()]
-        assert lines == ["created"]
+        lines = [process.stdout.readline().strip() for _ in range(rows + 1)]
+        assert lines[0] == "created"
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().split()
@@ -57,7 +57,7 @@ def test_killed_at_random_moments(language: str, tmp_path: Path, result_sample: 
             [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r})\n"
              + PYTHON_STREAM]
         told = killed_after([*program, str(path), str(SMALL), "100000", str(STEPS)],
-                            chance.uniform(0, 0.8))
+                            rows=chance.randrange(50), seconds=chance.uniform(0, 0.03))
         states.add(Path(f"{path}.parts").exists())
         read = results.load(path)
         repeats = [case.repeat for case in read.cases]
