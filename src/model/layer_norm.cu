@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kBlocksPerMultiprocessor = 4;
+constexpr int kBlocksPerMultiprocessor = 2;  // what the backward kernel's registers allow
 
 /// First column of a lane's chunk of four values.
 __device__ int column_of(int chunk) {
