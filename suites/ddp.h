@@ -1,5 +1,7 @@
 #pragma once
 // The ddp suite: data-parallel training of GPT-2, as a table of cases.
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,5 +16,9 @@ std::vector<Case> ddp_cases(const Options& options, bool cuda, int ranks);
 
 /// The sizes that run where --size is not given: 124m and 355m on GPUs, tiny on a CPU (dry run).
 std::vector<std::string> ddp_default_sizes(bool cuda);
+
+/// Peak of the device allocator over a training step, from the tensors that are alive when backward
+/// begins. Absent where it is not known: with reference kernels, whose temporaries are PyTorch's.
+std::optional<std::int64_t> predicted_peak_bytes(const Case& work);
 
 }  // namespace trainsuite

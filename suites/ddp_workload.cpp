@@ -60,7 +60,8 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
 }  // namespace
 
 Suite ddp_suite() {
-  return {"ddp", ddp_cases, ddp_default_sizes, [](Session& session, const Options& options) {
+  return {"ddp", ddp_cases, ddp_default_sizes, predicted_peak_bytes,
+          [](Session& session, const Options& options) {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";
             workload.run = [&session, instrumented](const Case& work) {

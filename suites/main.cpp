@@ -88,6 +88,9 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
     if (world.is_root() && !options.plan) ResultFile::check_creatable(path);
   });
   session.resolve_kernels(cases);
+  if (session.device().cuda) {
+    for (auto& one : cases) one.predicted_bytes = suite.predicted_bytes(one);
+  }
   if (world.is_root() && !options.json) {
     const auto& run = session.run_record();
     print_plan(std::cout, cases,
@@ -95,6 +98,7 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
                 .device_name = session.device().name,
                 .ranks = world.size(),
                 .hosts = static_cast<int>(run.hosts.size()),
+                .repeats = options.repeats,
                 .communicator = session.comm_kind(),
                 .link = options.link,
                 .default_sizes = options.sizes.empty(),
@@ -115,7 +119,7 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   if (!world.is_root()) return std::stoi(world.broadcast({}));
   file->finish();
   const SummaryFacts facts{session.device().cuda, session.run_record().ranks, file->path()};
-  std::cout << (options.json ? summary_json(rows, facts) : summary_text(rows, facts)) << std::endl;
+  std::cout << (options.json ? summary_json(rows, facts) : summary_text(rows, facts)) << std::flush;
   return std::stoi(world.broadcast(std::to_string(exit_status(rows))));
 }
 
@@ -126,6 +130,8 @@ int run_with_mpi(const Options& options, int argc, char** argv) {
     return run_suite(world, options, words);
   } catch (const UsageError& error) {  // the same on all ranks
     return report(error.what(), 2, world.is_root());
+  } catch (const SharedError& error) {
+    return report(error.what(), 1, world.is_root());
   } catch (const std::exception& error) {
     world.abort(1, error.what());
   }

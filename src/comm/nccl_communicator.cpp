@@ -19,6 +19,8 @@
 namespace trainsuite {
 namespace {
 
+// A call is enqueued within microseconds; sleeping for it would delay the step.
+constexpr double busy_seconds = 1e-3;
 constexpr double release_seconds = 10;  // for a communicator to end, in order or aborted
 
 ncclDataType_t nccl_type(const at::Tensor& tensor) {
@@ -42,6 +44,7 @@ class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(World& world, const CommunicatorOptions& options) : world_(world) {
     device_ = c10::cuda::current_device();
+    patience_.busy_seconds = busy_seconds;
     try {
       connect(options.init_seconds);
       token_ = at::ones({1}, at::TensorOptions().dtype(at::kLong).device(

@@ -21,6 +21,12 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+/// A failure that every rank of the run knows and throws alike: it is told once. Exit status 1.
+class SharedError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The device's memory did not suffice.
 class OutOfMemory : public Error {
  public:

@@ -52,6 +52,13 @@ class MarkClock : public StepClock {
     return times;
   }
 
+  const char* issuing() const override {
+    static constexpr const char* next[] = {"forward", "backward", "gradient sync", "optimizer",
+                                           "data"};  // after the mark of each phase
+    if (marks_.empty() || marks_.back().phase < 0) return "data";
+    return next[marks_.back().phase];
+  }
+
  protected:
   virtual double elapsed(size_t from, size_t to) = 0;
   virtual void push(int phase) { marks_.push_back({phase, std::chrono::steady_clock::now()}); }

@@ -29,6 +29,8 @@ class StepClock {
   virtual void end_loop() = 0;
   /// After the device is done: reads all marks. Throws Error where a mark is missing.
   virtual StepTimes read() = 0;
+  /// What the host has begun to issue since its last mark, for messages: "forward".
+  virtual const char* issuing() const { return "training"; }
 };
 
 /// A clock for `steps` steps of `marks_per_step` marks each. `enabled` false: records nothing

@@ -1,4 +1,5 @@
 // Where a result file goes, and whether it can.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,9 +72,13 @@ void ResultFile::check_creatable(const std::string& path) {
     fail<UsageError>(
         "--out {}: '{}.parts' of an earlier run exists; name another file or remove it", path,
         path);
-  if (access(folder.c_str(), W_OK | X_OK) != 0)
+  // access() would say yes to root where nothing can be made (/sys, a read-only mount): try it.
+  const int probe = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (probe < 0)
     fail<UsageError>("--out {}: the folder '{}' is not writable ({}); choose another folder", path,
                      folder, std::strerror(errno));
+  close(probe);
+  unlink(path.c_str());
 }
 
 }  // namespace trainsuite

@@ -19,7 +19,7 @@ void all_or_none(World& world, const std::function<void()>& body) {
     if (outcome.empty()) continue;
     const auto text = outcome.substr(1);
     if (outcome[0] == 'u') throw UsageError(text);
-    throw Error(text);
+    throw SharedError(text);
   }
 }
 

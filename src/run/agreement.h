@@ -7,7 +7,7 @@
 namespace trainsuite {
 
 /// Runs `body` on every rank; when it throws on any, throws the lowest failing rank's error on all
-/// (UsageError stays UsageError), so that no rank goes on into a collective alone.
+/// (as UsageError or SharedError), so that no rank goes on into a collective alone.
 void all_or_none(World& world, const std::function<void()>& body);
 
 }  // namespace trainsuite

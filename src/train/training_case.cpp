@@ -72,20 +72,37 @@ class TrainingCase {
     try {
       body();
     } catch (const c10::OutOfMemoryError& error) {
-      fail<OutOfMemory>("out of memory in {} with {} bytes allocated: {}", phase,
-                        gauge_.allocated_now(), error.what_without_backtrace());
+      out_of_memory(phase, error.what_without_backtrace());
     } catch (const std::bad_alloc&) {
-      fail<OutOfMemory>("out of host memory in {}", phase);
+      out_of_memory(phase, "no host memory left");
     } catch (const c10::Error& error) {
       const std::string text = error.what_without_backtrace();
-      if (text.find("not enough memory") != std::string::npos) {
-        fail<OutOfMemory>("out of memory in {}: {}", phase, text);
-      }
+      if (text.find("not enough memory") != std::string::npos) out_of_memory(phase, text);
       fail("{}: {}", phase, text);
     }
   }
 
+  /// The allocator's own words end in advice and addresses; its request and our count are enough.
+  [[noreturn]] void out_of_memory(const std::string& phase, const std::string& text) {
+    const bool stepping = phase == "training" && clock_;
+    const auto request = text.substr(0, text.find(". GPU"));
+    const auto peak = gauge_.take();
+    const auto held = peak ? fmt::format(" beside {} bytes allocated and {} reserved",
+                                         peak->allocated_bytes, peak->reserved_bytes)
+                           : "";
+    fail<OutOfMemory>("out of memory in {}{}: {}", stepping ? clock_->issuing() : phase, held,
+                      request);
+  }
+
+  /// The autograd thread has no CUDA context of its own until a kernel ran in it, which cuBLAS
+  /// would warn of.
+  void wake_autograd() const {
+    const auto x = at::ones({1}, at::TensorOptions().device(device_.torch_device()));
+    (x.detach().requires_grad_() * 2).sum().backward();
+  }
+
   void set_up() {
+    wake_autograd();
     const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
     trainer_.emplace(work_, device_, place, communicator_);
     fact("initial_weights_hash", trainer_->weights().hash().item<std::int64_t>());
@@ -101,8 +118,6 @@ class TrainingCase {
     clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
     idle();
     if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
-    // All ranks that take part start together, also where they train without each other: what they
-    // share (a host, a link, a GPU) is then shared while it is timed.
     if (!work_.one_rank) world_.barrier();
   }
 
@@ -111,6 +126,9 @@ class TrainingCase {
     step(0);
     idle();
     fact("first_step_seconds", since(first_start));
+    // Ranks that are warm start the rest together, also where they train without each other: what
+    // they share (a host, a link, a GPU) is then shared while it is timed.
+    if (!work_.one_rank && work_.warmup > 0) world_.barrier();
     const auto loop_start = Clock::now();
     for (std::int64_t i = 1; i < total_steps(); ++i) {
       step(i);

@@ -19,9 +19,10 @@ inline const char* option(int argc, char** argv, const char* name, const char* o
   return otherwise;
 }
 
-/// Runs all tests with `begin(world, device)` called before; 0 where every rank passed.
+/// Runs all tests between `begin(world, device)` and `end()`; 0 where every rank passed.
 inline int run_all(int argc, char** argv,
-                   const std::function<void(World&, const DeviceInfo&)>& begin) {
+                   const std::function<void(World&, const DeviceInfo&)>& begin,
+                   const std::function<void()>& end) {
   testing::InitGoogleTest(&argc, argv);
   World world(&argc, &argv);
   world.set_deadline(120);
@@ -32,6 +33,7 @@ inline int run_all(int argc, char** argv,
     apply_affinity(device, world.local_rank(), world.local_size());
     begin(world, device);
     const bool passed = RUN_ALL_TESTS() == 0;
+    end();  // what talks over MPI goes before MPI does
     return world.agree(passed) ? 0 : 1;
   } catch (const std::exception& error) {
     world.abort(1, error.what());

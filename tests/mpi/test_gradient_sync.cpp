@@ -175,10 +175,11 @@ TEST(GradientSync, LeavesKeepNoGradient) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return testing_mpi::run_all(argc, argv, [&](World& session, const DeviceInfo& info) {
+  const auto begin = [&](World& session, const DeviceInfo& info) {
     world = &session;
     device = info.torch_device();
     communicator =
         make_communicator(testing_mpi::option(argc, argv, "--backend", "mpi"), session, {});
-  });
+  };
+  return testing_mpi::run_all(argc, argv, begin, [] { communicator.reset(); });
 }

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(All, Equality,
                                          Variant{"dense", "fp32", "fp32", 3, 20},
                                          Variant{"mixed", "fp32", "bf16", 4, 512},
                                          Variant{"mixedboth", "bf16", "bf16", 4, 512}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& variant) { return std::string(variant.param.name); });
 
 TEST(Trainer, RanksSeeDifferentTokens) {
   const Variant variant{"plain", "fp32", "fp32", 1, 512};
@@ -98,10 +98,11 @@ TEST(Trainer, RanksSeeDifferentTokens) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return testing_mpi::run_all(argc, argv, [&](World& session, const DeviceInfo& info) {
+  const auto begin = [&](World& session, const DeviceInfo& info) {
     world = &session;
     device = info;
     communicator =
         make_communicator(testing_mpi::option(argc, argv, "--backend", "mpi"), session, {});
-  });
+  };
+  return testing_mpi::run_all(argc, argv, begin, [] { communicator.reset(); });
 }
