@@ -74,6 +74,10 @@ class World {
   void check_peers();
   /// This rank reported a failure, or heard of one, since the last clear.
   bool failure_known();
+  /// Every rank calls it at the start of each case, without communication: a failure belongs to the
+  /// case in which it is reported, so a rank that is ahead cannot disturb one that still finishes
+  /// the case before.
+  void begin_case();
   /// Collective: waits for all ranks, forgets their failures and makes a fresh communicator for
   /// barrier, broadcast and gather. Throws Timeout naming the ranks that did not come.
   void clear_failures();
@@ -99,7 +103,7 @@ class World {
   MPI_Comm failures_ = MPI_COMM_NULL;  // point-to-point failure notices
 
   std::mutex notices_mutex_;
-  std::int64_t epoch_ = 0;  // counts clears; a notice of an earlier epoch is stale
+  std::int64_t epoch_ = 0;  // counts cases and clears; a notice of an earlier epoch is stale
   bool reported_ = false;   // this rank failed in this epoch
   std::map<std::int64_t, std::pair<int, std::string>> notices_;  // epoch -> first rank, reason
   std::list<std::string> sent_notices_;                          // alive until MPI has sent them

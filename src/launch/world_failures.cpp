@@ -138,14 +138,18 @@ bool World::failure_known() {
   return reported_ || notices_.contains(epoch_);
 }
 
-void World::clear_failures() {
-  rendezvous(failures_, tag_of(Tag::clear), Watch::nothing, "all ranks to leave the failed case",
-             deadline());
-  control_ = duplicate_base();  // the old one may hold abandoned operations, so it is not freed
+void World::begin_case() {
   const std::lock_guard lock(notices_mutex_);
   notices_.erase(notices_.begin(), notices_.upper_bound(epoch_));
   ++epoch_;
   reported_ = false;
+}
+
+void World::clear_failures() {
+  rendezvous(failures_, tag_of(Tag::clear), Watch::nothing, "all ranks to leave the failed case",
+             deadline());
+  control_ = duplicate_base();  // the old one may hold abandoned operations, so it is not freed
+  begin_case();
 }
 
 }  // namespace trainsuite

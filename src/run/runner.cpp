@@ -151,6 +151,7 @@ std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
     const auto& work = planned[i];
     const auto repeat = static_cast<std::int64_t>(i / cases.size());
     if (progress) progress->begin_case();
+    world.begin_case();
     const auto mine = run_here(world, work, workload);
     try {
       auto outcomes = settle(world, workload, mine);

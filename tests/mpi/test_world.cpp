@@ -1,6 +1,7 @@
 // World under mpirun with any number of ranks: texts, agreement, failures, deadlines.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 #include "core/error.h"
@@ -96,6 +97,7 @@ TEST(World, DuplicatesAreApart) {
 /// The last rank fails while the others wait in `waiting`; all clear; then all talk again.
 template <class Waiting>
 void expect_all_leave(Waiting waiting, const std::string& reason) {
+  world->begin_case();
   if (world->rank() == last()) {
     world->report_failure(reason);
     EXPECT_NO_THROW(world->check_peers()) << "its own failure is no peer's";
@@ -128,6 +130,29 @@ TEST(World, AFailingRankEndsTheOthersWaits) {
 TEST(World, AFailingRankEndsAnyPolledWait) {
   const auto never = [] { world->poll([] { return false; }, "what never comes"); };
   expect_all_leave(never, "bad data");
+}
+
+TEST(World, AFailureOfTheNextCaseDoesNotDisturbThisOne) {
+  if (world->size() == 1) return;
+  world->begin_case();
+  if (world->rank() == last()) {  // has finished this case and fails in the next
+    world->begin_case();
+    world->report_failure("too early");
+    // Only a barrier of this case tells the others that the notice is out: they are in it.
+    world->clear_failures();
+    return;
+  }
+  const auto patient = [] {
+    world->poll(
+        [started = std::chrono::steady_clock::now()] {
+          return std::chrono::steady_clock::now() - started > std::chrono::milliseconds(200);
+        },
+        "the notice to arrive");
+  };
+  EXPECT_NO_THROW(patient());
+  world->begin_case();
+  EXPECT_THROW(world->check_peers(), PeerFailed);
+  world->clear_failures();
 }
 
 TEST(World, StaleNoticesAreIgnored) {
