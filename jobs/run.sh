@@ -2,6 +2,7 @@
 # jobs/run.sh [-np N] <suite> [options of trainsuite]
 # Sets up where needed, then runs trainsuite under mpirun. Without -np: one rank per GPU, or 2 on a
 # machine with none. More ranks than GPUs share them, over the MPI communicator, and this is said.
+# TRAINSUITE_MPIRUN names another launcher that takes Open MPI's options.
 set -euo pipefail
 project=$(realpath "$(dirname "$0")/..")
 prefix=$(cd "$project" && realpath -m "${TRAINSUITE_PREFIX:-.venv}")
@@ -52,4 +53,5 @@ fi
 # shellcheck disable=SC1091
 . "$prefix/bin/activate"
 # mpirun kills the other ranks a second after the first ends badly; rank 0 may still be writing.
-exec mpirun -q --mca odls_base_sigkill_timeout 30 -np "$ranks" trainsuite "$@" "${shared[@]}"
+exec "${TRAINSUITE_MPIRUN:-mpirun}" -q --mca odls_base_sigkill_timeout 30 -np "$ranks" \
+    trainsuite "$@" "${shared[@]}"
