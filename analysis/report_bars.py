@@ -10,6 +10,8 @@ from costs import number
 from report_rows import Row, giga, gib
 from report_suite import SOURCE_WORDS, Suite
 
+PHASES = ("data", "forward", "backward", "exposed_sync", "optimizer")
+
 
 @dataclass
 class Bar:
@@ -104,3 +106,37 @@ def mfu(suite: Suite) -> Chart | None:
     """Model FLOPs over the GPUs' dense peak."""
     return chart(suite, "MFU: model FLOPs over the GPUs' dense peak, attention halved for "
                  "causality", lambda row: row.mfu, lambda value: f"{100 * value:.1f}%")
+
+
+@dataclass
+class Stacks:
+    """Rows of parts, each row as long as the others: shares of a step."""
+
+    title: str
+    rows: list[tuple[str, str, list[tuple[float, int, str]]]]  # label, total, (%, series, words)
+    legend: list[tuple[str, int]]
+    alt: str
+
+
+def phases(suite: Suite) -> Stacks | None:
+    """What a step is made of: medians over the steps, of each step's slowest rank."""
+    rows = []
+    used: dict[str, int] = {}
+    for row in suite.measured:
+        if not row.cases or "forward_seconds" not in row.cases[0].series or not row.step_seconds:
+            continue
+        parts = {name: row.cases[0].median(f"{name}_seconds") or 0.0 for name in PHASES}
+        whole = max(row.step_seconds, sum(parts.values()))
+        shares = []
+        for number_of, (name, seconds) in enumerate(parts.items(), 1):
+            if seconds > 0:
+                used[name] = number_of
+                words = f"{name.replace('_', ' ')} {seconds * 1e3:,.2f} ms"
+                shares.append((100 * seconds / whole, number_of, words))
+        rows.append((suite.name_of(row), f"{row.step_seconds * 1e3:,.1f} ms", shares))
+    if not rows:
+        return None
+    alt = "Phases of the median step: " + "; ".join(
+        f"{label}: {', '.join(words for _, _, words in shares)}" for label, _, shares in rows)
+    legend = [(name.replace("_", " "), used[name]) for name in PHASES if name in used]
+    return Stacks("What a step is made of", rows, legend, alt)

@@ -10,7 +10,7 @@ from report_rows import Row
 
 FIGURES = {"finetune": "training_usd", "ddp": "usd_per_billion_tokens",
            "compile": "million_tokens_per_usd"}
-HEADINGS = {"training_usd": "training, $", "usd_per_billion_tokens": "$ per 1B tokens",
+HEADINGS = {"training_usd": "Training, $", "usd_per_billion_tokens": "$ per 1B tokens",
             "million_tokens_per_usd": "M tokens per $"}
 NOT_PRICED = "not priced"
 

@@ -13,7 +13,7 @@ import report_costs
 from prices import OutOfStock, Price
 from report_costs import Costing
 from report_rows import Row, gib
-from report_suite import Suite
+from report_suite import Suite, letter
 from report_tables import Cell, Column, Table, build, figure_cell, missing, text_cell
 from results import Run
 
@@ -32,7 +32,7 @@ def price_table(costing: Costing, rows: list[Row]) -> Table | None:
             cells = [text_cell(price.gpu), missing(costs.NOT_IN_STOCK), missing(),
                      text_cell(price.date), missing(), missing(), text_cell(_source(price.source))]
         else:
-            cells = _price_cells(costing, price)
+            cells = _price_cells(costing, price, price in costing.stale(rows))
         lines.append(cells)
     columns = [Column(title, lambda row: missing(), title in titles[1:3]) for title in titles]
     return Table("Prices that the costs are counted by", columns, lines)
@@ -42,9 +42,9 @@ def _source(source: str) -> str:
     return os.path.basename(source) if os.sep in source else source
 
 
-def _price_cells(costing: Costing, price: Price) -> list[Cell]:
+def _price_cells(costing: Costing, price: Price, stale: bool) -> list[Cell]:
     start = "from " if price.from_price else ""
-    old = f" ({price.age_days(costing.today)} days old)" if price.stale(costing.today) else ""
+    old = f" ({price.age_days(costing.today)} days old)" if stale else ""
     place = ", ".join(dict.fromkeys((price.provider, price.region)))
     currency = "" if price.currency == "USD" else f" (quoted in {price.currency})"
     return [text_cell(price.gpu),
@@ -139,8 +139,8 @@ def raw_file(path: str, number: int, complete: bool) -> RawFile:
         while block := file.read(CHUNK_BYTES):
             digest.update(block)
             size += len(block)
-    letter = chr(ord("A") + number) if number < 26 else f"F{number + 1}"
-    return RawFile(os.path.basename(path), letter, digest.hexdigest(), f"{size:,} bytes", complete)
+    return RawFile(os.path.basename(path), letter(number), digest.hexdigest(), f"{size:,} bytes",
+                   complete)
 
 
 def commands(runs: list[Run]) -> list[str]:

@@ -17,7 +17,7 @@ LINK_WORDS = {"PIX": "through one PCIe switch", "PXB": "through several PCIe swi
 VERSIONS = (("trainsuite_version", "trainsuite"), ("torch_version", "torch"),
             ("transformers_version", "transformers"), ("peft_version", "peft"),
             ("bitsandbytes_version", "bitsandbytes"), ("cuda_version", "CUDA"),
-            ("driver_version", "driver"), ("nccl_version", "NCCL"), ("mpi_version", "MPI"),
+            ("driver_version", "driver"), ("nccl_version", "NCCL"), ("mpi_version", ""),
             ("hdf5_version", "HDF5"), ("python_version", "Python"))
 MODELS = {"ddp": "GPT-2 style decoder", "finetune": "Qwen2.5", "compile": "Llama style decoder"}
 DATA = {"ddp": "random tokens", "compile": "random tokens"}
@@ -112,7 +112,7 @@ def software(suite: Suite) -> list[str]:
     """Versions a program, as recorded."""
     sentences = []
     for run in runs_of(suite.measured):
-        known = [f"{words} {run.attributes[key]}" for key, words in VERSIONS
+        known = [f"{words} {run.attributes[key]}".strip() for key, words in VERSIONS
                  if run.attributes.get(key)]
         source = str(run.attributes.get("implementation", "trainsuite"))
         commit = str(run.attributes.get("git_commit", ""))[:12]

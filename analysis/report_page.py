@@ -45,6 +45,7 @@ class Section:
     from_published: list[tuple[str, list[str]]]
     author_notes: list[str]
     mfu: report_bars.Chart | None
+    phases: report_bars.Stacks | None
     plots: list[Plot]
     step_plots: list[Plot]
     plots_left_out: list[str]
@@ -71,7 +72,7 @@ class Inputs:
 def suites_of(inputs: Inputs) -> list[Suite]:
     """The suites that have rows, in the published page's order."""
     found = [Suite(name, [row for row in inputs.rows if row.suite == name], inputs.costing,
-                   [page for page in inputs.published if name in page.sections])
+                   [page for page in inputs.published if name in page.sections], inputs.paths)
              for name in SUITES]
     return [suite for suite in found if suite.rows]
 
@@ -102,8 +103,7 @@ def _plots(suite: Suite) -> tuple[list[Plot], list[Plot], list[str]]:
     left_out = []
     if any(row.published is not None for row in suite.ok):
         left_out.append("Published rows have summary figures only: there are no steps to plot.")
-    single = [report_plots.phases(suite), report_plots.distribution(suite),
-              report_plots.pay_back(suite)]
+    single = [report_plots.distribution(suite), report_plots.pay_back(suite)]
     plots = [plot for plot in single if plot is not None]
     plots += report_plots.memory(suite) + report_plots.losses(suite)
     rows = [row for row in suite.measured if row.cases]
@@ -131,7 +131,8 @@ def section(suite: Suite, author: Author) -> Section:
         report_bars.second(suite), main_table(suite), detail_table(suite),
         report_stood_out_more.sentences(suite), report_keep_in_mind.sentences(suite),
         [pair for pair in said if pair[1]], author.notes.get(suite.name, []),
-        report_bars.mfu(suite), plots, steps, left_out, report_extra.commands(runs), list(commits))
+        report_bars.mfu(suite), report_bars.phases(suite), plots, steps, left_out,
+        report_extra.commands(runs), list(commits))
 
 
 def context(inputs: Inputs) -> dict[str, Any]:

@@ -11,15 +11,14 @@ from report_suite import Suite
 from report_svg import INK, MUTED, SERIES, Plot, color, dash, draw, thin, thinned_words
 from results import Case
 
-PHASES = ("data", "forward", "backward", "exposed_sync", "optimizer")
 RANKS_AS_LINES = 8
 ROWS_A_PLOT = 6
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
-    """Below the axes."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), ncol=columns,
-                handlelength=2.6, columnspacing=1.2)
+    """Below the figure."""
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center",
+                       ncols=columns, handlelength=2.6, columnspacing=1.2)
 
 
 def _line(axes: Axes, values: np.ndarray, number: int, label: str) -> int:
@@ -95,7 +94,8 @@ def steps_by_rank(suite: Suite, row: Row) -> Plot | None:
 
 def _span_of_ranks(axes: Axes, case: Case, values: np.ndarray) -> int:
     """Least to most over the ranks, the middle rank, and the three slowest by median."""
-    least, middle, most = (thin(np.nanquantile(values, q, axis=0)) for q in (0, 0.5, 1))
+    over_ranks = np.nanquantile if np.isnan(values).any() else np.quantile  # the first is slow
+    least, middle, most = map(thin, over_ranks(values, (0, 0.5, 1), axis=0))
     axes.fill_between(least.x, least.low, most.high, color=MUTED, alpha=0.25, linewidth=0,
                       label="all ranks")
     axes.plot(middle.x, middle.middle, color=INK, label="median of ranks")
@@ -137,51 +137,22 @@ def distribution(suite: Suite) -> Plot | None:
             scale = 100 / middle
             axes.plot([low * scale - 100, high * scale - 100], [place, place], color=MUTED,
                       linewidth=1)
-            axes.barh(place, (ninety - ten) * scale, left=ten * scale - 100, height=0.5,
+            axes.barh(place, (ninety - ten) * scale, left=ten * scale - 100, height=0.3,
                       color=color(0))
-            axes.plot([0, 0], [place - 0.36, place + 0.36], color=INK, linewidth=1.5)
-        axes.set_yticks(range(len(rows)), [suite.name_of(row) for row in reversed(rows)])
+            axes.plot([0, 0], [place - 0.22, place + 0.22], color=INK, linewidth=1.5)
+            axes.annotate(suite.name_of(row), (0, place + 0.34), (2, 0),
+                          ("axes fraction", "data"), "offset points", fontsize=9)
+        axes.set_yticks([])
+        axes.set_ylim(-0.6, len(rows) - 0.2)
+        axes.spines["left"].set_visible(False)
         axes.set_xlabel("step time against the row's median, %")
         axes.grid(axis="y", visible=False)
 
-    svg = draw(paint, 0.9 + 0.28 * len(rows), f"distribution {suite.name}")
+    svg = draw(paint, 0.9 + 0.4 * len(rows), f"distribution {suite.name}")
     return Plot(svg, "Distribution of the measured steps, each row against its own median: the "
                 "bar holds p10 to p90, the line reaches from the least to the most.",
                 "Step times against their median; p90 lies at " + "; ".join(reversed(levels)),
                 True)
-
-
-def phases(suite: Suite) -> Plot | None:
-    """Stacked bars of what makes up the median step."""
-    rows = [row for row in suite.measured if row.cases
-            and "forward_seconds" in row.cases[0].series]
-    if not rows:
-        return None
-    parts = {name: np.array([(row.cases[0].median(f"{name}_seconds") or 0.0) * 1e3
-                             for row in rows]) for name in PHASES}
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        left = np.zeros(len(rows))
-        places = np.arange(len(rows))[::-1]
-        for number, (name, widths) in enumerate(parts.items()):
-            if widths.any():
-                axes.barh(places, widths, left=left, height=0.62, color=color(number),
-                          edgecolor=None, label=name.replace("_", " "))
-                left += widths
-        axes.set_yticks(places, [suite.name_of(row) for row in rows])
-        axes.set_xlabel("median over the steps, ms")
-        axes.grid(axis="y", visible=False)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.62 / (0.5 + 0.28 * len(rows))),
-                    ncol=5, handlelength=1, columnspacing=1)
-
-    svg = draw(paint, 1.3 + 0.28 * len(rows), f"phases {suite.name}")
-    largest = [max(parts, key=lambda name, at=at: parts[name][at]).replace("_", " ")
-               for at in range(len(rows))]
-    words = "; ".join(f"{suite.name_of(row)} mostly {phase}" for row, phase in zip(rows, largest))
-    return Plot(svg, "What a step is made of: medians of the phases, each of its slowest rank, so "
-                "they may add up to more than the step. Exposed sync is what the GPU waits for "
-                "communication.", f"Phases of the median step: {words}.", True)
 
 
 def _chunks(rows: list[Row]) -> list[list[Row]]:

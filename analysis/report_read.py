@@ -136,6 +136,21 @@ def _make_row(file: Results, group: list[Case]) -> Row:
     return row
 
 
+def fill_mfu(rows: list[Row]) -> None:
+    """A program that does not know its card's dense peak gets it from rows of the same card and
+    precision that do."""
+    peaks = {(row.gpu, row.settings.get("precision")): case.value("peak_flops")
+             for row in rows for case in row.cases if case.value("peak_flops")}
+    for row in rows:
+        peak = peaks.get((row.gpu, row.settings.get("precision")))
+        if row.mfu is not None or not peak or not row.cases or not row.tokens_per_second:
+            continue
+        for name, key in (("mfu", "flops_per_token"), ("mfu_uncausal", "flops_per_token_uncausal")):
+            flops = row.cases[0].value(key)
+            if flops:
+                setattr(row, name, flops * row.tokens_per_second / (peak * row.gpus))
+
+
 def _missing_rows(file: Results) -> list[Row]:
     rows = []
     for name in file.missing():

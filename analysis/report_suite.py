@@ -19,6 +19,11 @@ TEXT_KEYS = ("hardware", "topology", "software", "model", "method", "data", "tra
              "measured", "metric")
 
 
+def letter(number: int) -> str:
+    """A file's letter: A, B, ..., F27."""
+    return chr(ord("A") + number) if number < 26 else f"F{number + 1}"
+
+
 @dataclass
 class Suite:
     """What a section of the page is made from."""
@@ -27,6 +32,7 @@ class Suite:
     rows: list[Row]
     costing: Costing
     published: list[Published] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # all of the page, in its order
 
     @property
     def title(self) -> str:
@@ -72,11 +78,13 @@ class Suite:
     def letter(self, row: Row) -> str:
         """The row's file as a letter, where two files hold the same row."""
         key = (row.name, row.source, row.gpu)
-        if not any((other.name, other.source, other.gpu) == key and other.file != row.file
-                   for other in self.rows):
-            return ""
-        number = self.distinct("file").index(row.file)
-        return chr(ord("A") + number) if number < 26 else f"F{number + 1}"
+        twice = any((other.name, other.source, other.gpu) == key and other.file != row.file
+                    for other in self.rows)
+        return self.file_letter(row) if twice else ""
+
+    def file_letter(self, row: Row) -> str:
+        """The row's file as a letter of the page's list."""
+        return letter(self.files.index(row.file))
 
     def find(self, like: Row, **wanted: Any) -> Row | None:
         """The measured row of like's program, card, model and file with these attributes."""

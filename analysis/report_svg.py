@@ -57,7 +57,7 @@ def draw(paint: Callable[[pyplot.Figure], None], height: float, name: str) -> st
     """The SVG of what `paint` draws on a figure of that height in inches; ids begin with a hash
     of `name`."""
     with matplotlib.rc_context(STYLE):
-        figure = pyplot.figure(figsize=(5.6, height), layout="constrained")
+        figure = pyplot.figure(figsize=(4.6, height), layout="constrained")
         try:
             paint(figure)
             text = io.StringIO()

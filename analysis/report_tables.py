@@ -110,7 +110,7 @@ def common_columns(suite: Suite, with_gpu: bool) -> list[Column]:
     if len(suite.distinct("source")) > 1:
         columns.append(Column("Program", _source, False))
     if any(suite.letter(row) for row in suite.rows):
-        columns.append(Column("File", lambda row: text_cell(suite.letter(row)), False,
+        columns.append(Column("File", lambda row: text_cell(suite.file_letter(row)), False,
                               "the letter in the list of files"))
     return columns
 

@@ -19,7 +19,9 @@ set_target_properties(trainsuite trainsuite_ops PROPERTIES
   INSTALL_RPATH_USE_LINK_PATH ON)  # a site's own MPI or HDF5
 
 install(TARGETS trainsuite trainsuite_ops RUNTIME DESTINATION bin LIBRARY DESTINATION lib)
-install(PROGRAMS cmake/trainsuite-results.sh DESTINATION bin RENAME trainsuite-results)
+foreach(name results report compare export)
+  install(PROGRAMS cmake/trainsuite-analysis.sh DESTINATION bin RENAME trainsuite-${name})
+endforeach()
 install(FILES jobs/env.sh DESTINATION share/trainsuite)
 install(DIRECTORY analysis DESTINATION share/trainsuite PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY suites/pytorch DESTINATION share/trainsuite/suites PATTERN __pycache__ EXCLUDE)
