@@ -3,7 +3,7 @@
 #     [-- options for trainsuite alone]
 # Runs trainsuite and its PyTorch twin alternately, R rounds (default 1), on the same GPUs, then
 # prints the ratios. The twin is started by torchrun. Results lie in DIR (default: results).
-# Uses the installed trainsuite, or TRAINSUITE_BINARY, with TRAINSUITE_PYTHON (default: python3).
+# Uses the environment that jobs/setup.sh made, or TRAINSUITE_BINARY with TRAINSUITE_PYTHON.
 set -euo pipefail
 project=$(realpath "$(dirname "$0")/..")
 ranks=1 rounds=1 folder=results
@@ -26,6 +26,11 @@ while [ $# -gt 0 ]; do
 done
 twin=$project/suites/pytorch/$suite.py
 [ -e "$twin" ] || { echo "jobs/compare.sh: no PyTorch twin of '$suite' ($twin)" >&2; exit 2; }
+prefix=$(cd "$project" && realpath -m "${TRAINSUITE_PREFIX:-.venv}")
+# shellcheck disable=SC1091
+[ ! -r "$prefix/bin/activate" ] || . "$prefix/bin/activate"
+# shellcheck disable=SC1091
+TRAINSUITE_ENV=mpi . "$project/jobs/env.sh"
 binary=${TRAINSUITE_BINARY:-$(command -v trainsuite || echo "$project/build/trainsuite")}
 python=${TRAINSUITE_PYTHON:-python3}
 [ -x "$binary" ] || { echo "jobs/compare.sh: no trainsuite here; run jobs/setup.sh first" >&2; exit 2; }
