@@ -1,4 +1,4 @@
-"""The command trainsuite-results: summary, compare, verify, join."""
+"""The command trainsuite-results: summary, compare, verify, join, merge, check."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+import results_merge
+import results_recheck
 from results_checks import violations
 from results_model import Case, Results
 from results_reader import load
@@ -190,6 +192,8 @@ def make_parser() -> argparse.ArgumentParser:
         "join", help="joins the part files that a killed run left (not while it runs)")
     command.add_argument("file", metavar="FILE")
     command.set_defaults(work=lambda options: join(options.file))
+    results_merge.register(commands)
+    results_recheck.register(commands)
     return parser
 
 
