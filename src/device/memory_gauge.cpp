@@ -1,5 +1,6 @@
 #include "device/memory_gauge.h"
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <algorithm>
@@ -23,8 +24,10 @@ std::optional<MemoryPeak> MemoryGauge::take() {
   return MemoryPeak{stats.allocated_bytes[aggregate].peak, stats.reserved_bytes[aggregate].peak};
 }
 
-void MemoryGauge::empty_cache() {
-  if (device_.cuda) c10::cuda::CUDACachingAllocator::emptyCache();
+void MemoryGauge::clean() {
+  if (!device_.cuda) return;
+  at::cuda::clearCublasWorkspaces();  // one a stream that ever multiplied, in the allocator
+  c10::cuda::CUDACachingAllocator::emptyCache();
 }
 
 std::int64_t MemoryGauge::allocated_now() const {

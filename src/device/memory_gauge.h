@@ -19,8 +19,9 @@ class MemoryGauge {
   /// Peak since the last call (or construction), then starts a new interval whose floor is the
   /// bytes now live. Host side only. Absent on a CPU.
   std::optional<MemoryPeak> take();
-  /// Returns unused cached blocks to the device.
-  void empty_cache();
+  /// Frees what libraries keep for later and returns unused blocks to the device, so that a case
+  /// starts as if it were the first. The device must be idle.
+  void clean();
   std::int64_t allocated_now() const;
 
  private:

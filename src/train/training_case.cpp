@@ -50,8 +50,9 @@ class TrainingCase {
     const auto start = Clock::now();
     const TrainingStream stream(device_);
     use_attention(attention_kernel(work_.attention));
-    gauge_.empty_cache();
+    gauge_.clean();
     gauge_.take();
+    if (device_.cuda) fact("start_allocated_bytes", gauge_.allocated_now());
     in("set-up", [&] { set_up(); });
     fact("setup_seconds", since(start));
     in("training", [&] { loop(); });
@@ -59,7 +60,7 @@ class TrainingCase {
     in("launch measurement", [&] { measure_launch(); });
     trainer_.reset();
     losses_.reset();
-    gauge_.empty_cache();
+    gauge_.clean();
     record_.rank = world_.rank();
     fact("case_seconds", since(start));
     return std::move(record_);
@@ -112,6 +113,7 @@ class TrainingCase {
       fact("weight_bytes_bfloat16", bytes);
     }
     fact("optimizer_bytes", trainer_->optimizer_bytes());
+    fact("gradient_bytes", 4 * trainer_->weights().parameter_count());  // fp32 at the optimizer
     fact("parameters_total", trainer_->weights().parameter_count());
     losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
     // data, forward, backward a micro-batch; sync, optimizer a step
