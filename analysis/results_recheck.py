@@ -208,7 +208,7 @@ def check(path: str) -> int:
     for line in found:
         print(f"{path}: {line}")
     print(f"{path}: {count} figures of {len(file.cases)} rows recomputed from raw steps: "
-          + ("all agree" if not found else f"{len(found)} inconsistenc{'y' if len(found) == 1 else 'ies'}"))
+          + ("all agree" if not found else f"inconsistencies: {len(found)}"))
     return 1 if found else 0
 
 
