@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import math
 import os
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 
 import prices
 import published
+import redact
 import report_authors
 from report_costs import Costing
 from report_page import Inputs, render
@@ -38,6 +40,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokens", metavar="N", type=_tokens,
                         help="adds hours and $ of training on N tokens (such as 10e9)")
     parser.add_argument("--today", metavar="DATE", help="the day that counts as today (ISO 8601)")
+    parser.add_argument("--redact", action="store_true",
+                        help="leaves out hosts, UUIDs, paths, users and job ids")
     return parser
 
 
@@ -60,9 +64,8 @@ def _today(text: str | None) -> str:
         raise ResultError(f"--today {text}: not a date; write it as 2026-01-31") from None
 
 
-def gather(options: argparse.Namespace, argv: Sequence[str]) -> Inputs:
+def gather(options: argparse.Namespace, paths: list[str], command: str) -> Inputs:
     """Reads everything. Raises ResultError."""
-    paths = list(dict.fromkeys(options.files))
     files = [load(path) for path in paths if not published.is_published(path)]
     pages = [published.read(path) for path in paths if published.is_published(path)]
     rows = [row for file in files for row in rows_of(file)]
@@ -72,13 +75,28 @@ def gather(options: argparse.Namespace, argv: Sequence[str]) -> Inputs:
     today = _today(options.today or (pages[0].today() if pages and not files else None))
     history = prices.load(options.prices) if options.prices else \
         None if pages and not files else prices.load_default()
-    command = shlex.join(["trainsuite-report", *(
-        os.path.basename(word) if os.sep in word else word for word in argv)])
     costing = Costing(history, today, options.run_price)
     for row in rows:
         costing.run_price(row)  # a wrong --run-price is told before anything is drawn
     return Inputs(files, rows, pages, costing, report_authors.load(options.page), command, paths,
                   today, options.tokens, _warnings(files))
+
+
+def _command(options: argparse.Namespace, argv: Sequence[str], paths: list[str]) -> str:
+    """The command that makes the page, without folders; of a redacted page without any name."""
+    if options.redact:
+        return shlex.join(["trainsuite-report", *map(os.path.basename, paths)])
+    return shlex.join(["trainsuite-report", *(
+        os.path.basename(word) if os.sep in word else word for word in argv)])
+
+
+def make(options: argparse.Namespace, argv: Sequence[str]) -> Inputs:
+    """Reads everything, from redacted copies if asked for, and writes the page."""
+    paths = list(dict.fromkeys(options.files))
+    with redact.copies(paths) if options.redact else contextlib.nullcontext(paths) as shown:
+        inputs = gather(options, shown, _command(options, argv, shown))
+        write(options.output, render(inputs))
+    return inputs
 
 
 def _check(files: list, rows: list) -> None:
@@ -120,8 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     options = make_parser().parse_args(argv)
     try:
-        inputs = gather(options, argv)
-        write(options.output, render(inputs))
+        inputs = make(options, argv)
     except ResultError as error:
         print(f"trainsuite-report: {error}", file=sys.stderr)
         return 2

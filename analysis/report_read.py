@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import gpus
+from figures import check_units, rate_of, training_seconds
 from report_rows import NOT_MEASURED, OK, SUITES, Row, place_words, variant_words
-from results import Case, ResultError, Results, Run
+from results import Case, Results, Run
 
-UNITS = {"_seconds": "s", "_bytes": "byte", "tokens": "token", "loss": "1"}
 OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) with (?P<bytes>\d+) bytes")
 
 
@@ -30,36 +30,9 @@ def _batch_settings(case: Case) -> dict[str, Any]:
     return settings
 
 
-def check_units(path: str, case: Case) -> None:
-    """Raises ResultError for a series in another unit than its name says."""
-    for name, series in case.series.items():
-        for suffix, unit in UNITS.items():
-            if name.endswith(suffix) and series.unit != unit:
-                raise ResultError(f"{path}: {name} of {case.label} is in '{series.unit}', not "
-                                  f"'{unit}'; units are mixed, so no figure can be trusted")
-
-
 def _median(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None and not np.isnan(value)]
     return float(np.median(known)) if known else None
-
-
-def training_seconds(case: Case) -> float | None:
-    """finetune: what training took, load and evaluation left out."""
-    stated = case.value("train_seconds")
-    if stated is not None:
-        return float(stated)
-    steps = case.per_step("step_seconds")
-    return float(steps.sum()) if steps.size and case.suite == "finetune" else None
-
-
-def rate_of(case: Case) -> float | None:
-    """tokens/s: finetune counts tokens that are no padding over the training's seconds."""
-    if case.suite != "finetune":
-        return case.tokens_per_second()
-    seconds, tokens = training_seconds(case), case.per_step("effective_tokens")
-    return float(tokens.sum()) / seconds if seconds and tokens.size else case.value(
-        "tokens_per_second")
 
 
 def padded_rate_of(case: Case) -> float | None:

@@ -9,8 +9,7 @@ import results
 GIB = 1 << 30
 PHASES = {"data": 0.02, "forward": 0.3, "backward": 0.55, "exposed_sync": 0.08, "optimizer": 0.05}
 H200 = "NVIDIA H200"
-DDP_SETTINGS = {"implementation": "trainsuite", "size": "124m", "recipe": "plain", "precision": "bf16",
-                "micro_batch": 8, "accumulate": 1, "sequence": 1024, "vocabulary": 50304,
+DDP_SETTINGS = {"implementation": "trainsuite", "size": "124m", "precision": "bf16", "micro_batch": 8, "accumulate": 1, "sequence": 1024, "vocabulary": 50304,
                 "compile_mode": "eager", "learning_rate": 1e-4, "steps": 6, "warmup": 2}
 
 

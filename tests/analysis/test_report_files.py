@@ -282,3 +282,16 @@ def test_a_bad_flag_is_a_usage_error(tmp_path: Path, capsys) -> None:
             report.main([ddp_file(tmp_path / f"{len(arguments[1])}.h5"), *arguments])
         assert stopped.value.code == 2
     assert "is not a number of tokens" in capsys.readouterr().err
+
+
+def test_a_redacted_page_names_nobody(tmp_path: Path, priced: str) -> None:
+    folder = tmp_path / "alice" / "job-4711"
+    folder.mkdir(parents=True)
+    path = make_file(folder / "ddp-4711.h5", ddp_case("1gpu", 0.1), ddp_case("plain", 0.2),
+                     host="node17.cluster", slurm_job_id="4711", env_USER="alice")
+    secrets = ("node17", "4711", "alice", "/secret/place", "GPU-node17")
+    plain = render(tmp_path, path, "--prices", priced)
+    assert "node17" in plain and "/secret/place" in plain
+    shown = render(tmp_path, path, "--prices", priced, "--redact")
+    assert not [secret for secret in secrets if secret in shown]
+    assert PageReader(shown).column("ddp-table", "Tokens/s") == ["81,920", "81,920"]
