@@ -118,6 +118,11 @@ def lines(file_a: Results, file_b: Results, pairings: list[Pairing]) -> list[str
 
 
 def _sentence(pairing: Pairing) -> str:
+    dry = any(case.value("dry_run") for case in [*pairing.a, *pairing.b])
+    return _finding(pairing) + ("; dry run: no measurement of a real model" if dry else "")
+
+
+def _finding(pairing: Pairing) -> str:
     if pairing.other_work:
         return "other work, no verdict: " + "; ".join(pairing.other_work)
     return "no rate on one side" if pairing.ratio is None else pairing.ratio.words()

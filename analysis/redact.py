@@ -23,11 +23,12 @@ SAFE = frozenset((
     "result_names", "created_utc", "git_commit", "affinity", "instrumentation", "block_kernel",
     "loss_kernel", "attention_kernel", "file_id", "order", "execution"))
 PATH_FLAGS = ("out", "model", "data", "save", "compile_cache", "ceilings")
-ENDINGS = (".h5", ".hdf5", ".json", ".jsonl", ".toml", ".py", ".safetensors", ".txt", ".log", ".csv")
+ENDINGS = (".h5", ".hdf5", ".json", ".jsonl", ".toml", ".py", ".safetensors", ".txt", ".log",
+           ".csv")
 UUID = re.compile(r"\b(?:GPU|MIG)-[0-9A-Fa-f][0-9A-Fa-f-]{6,}|"
                   r"\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b")
-ABSOLUTE_PATH = re.compile(r"(?<![\w<>.)\]])(?:~|[A-Za-z]:(?=\\)|(?=[/\\]))(?:[/\\][^\s:;,'\"()/\\]+)+"
-                           r"[/\\]?")
+ABSOLUTE_PATH = re.compile(r"(?<![\w<>.)\]])(?:~|[A-Za-z]:(?=\\)|(?=[/\\]))"
+                           r"(?:[/\\][^\s:;,'\"()/\\]+)+[/\\]?")
 HOME = re.compile(r"/(?:home|Users)/([^/\s:;,'\"]+)")
 ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])|"
                      r"\b(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}\b|\b[\w.+-]+@[\w-]+\.[\w.-]+\b")

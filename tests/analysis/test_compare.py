@@ -109,6 +109,12 @@ def test_exit_codes_of_fail_if_slower(tmp_path: Path, seconds, limit: str, statu
     assert words in done.stdout
 
 
+def test_dry_runs_are_named(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.h5", repeats(STEADY, "tiny-plain", dry_run=True))
+    assert "tiny-plain: tie: the interval holds 1; dry run: no measurement of a real model" in \
+        compared(a, a).stdout
+
+
 def test_what_is_lost_or_missing_in_b(tmp_path: Path) -> None:
     a = write(tmp_path / "a.h5", repeats(STEADY) + repeats(STEADY, "124m-both"))
     oom = write(tmp_path / "oom.h5", repeats(STEADY) + [case("124m-both", status="oom")])
