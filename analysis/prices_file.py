@@ -15,6 +15,7 @@ from results_records import ResultError
 KEYS = ("gpu", "machine_gpus", "usd_per_hour", "usd_per_gpu_hour", "per_hour", "currency",
         "usd_rate", "date", "read_utc", "provider", "region", "kind", "source", "from",
         "out_of_stock")
+MOST = 1_000_000  # no machine costs more $ an hour or has more GPUs
 AMOUNTS = ("usd_per_hour", "usd_per_gpu_hour", "per_hour")
 
 
@@ -33,15 +34,25 @@ def positive_amount(value: object, where: str, what: str) -> float:
     """A finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ResultError(f"{where}: {what} is {value!r}, not a number of $")
+    if MOST < value < math.inf:
+        raise ResultError(f"{where}: {what} is beyond {MOST:,}; look at its digits")
     if not math.isfinite(value) or value <= 0:
         raise ResultError(f"{where}: {what} is {value}; a price is a finite number above 0 "
                           "(an offer without one: out_of_stock = true)")
     return float(value)
 
 
+def table_list(document: dict[str, Any], name: str, path: str) -> list[dict[str, Any]]:
+    """The entries of [[name]]; none is fine. Raises ResultError."""
+    entries = document.get(name, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ResultError(f"{path}: '{name}' is a list of tables: [[{name}]] before each")
+    return entries
+
+
 def positive_count(value: object, where: str, what: str) -> int:
     """A whole number from 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
         raise ResultError(f"{where}: {what} is {value!r}; give a whole number from 1")
     return value
 
@@ -53,8 +64,8 @@ def _utc(text: str) -> str:
     return time.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _date(entry: dict[str, Any], where: str) -> tuple[str, str]:
-    """(date, moment) of the reading."""
+def date_of(entry: dict[str, Any], where: str) -> tuple[str, str]:
+    """(date, moment) of a reading, from its keys date and read_utc. Raises ResultError."""
     moment = entry.get("read_utc", "")
     if isinstance(moment, datetime.datetime):
         moment = moment.isoformat()
@@ -122,7 +133,7 @@ def _reading(entry: dict[str, Any], where: str) -> Reading:
         raise ResultError(f"{where}: no gpu; name the GPU that the price is for")
     gpu = check_known(_text(entry, "gpu", where), where)
     where = f"{where} ({gpu})"
-    date, moment = _date(entry, where)
+    date, moment = date_of(entry, where)
     if "source" not in entry:
         raise ResultError(f"{where}: no source; say where the price was read")
     kind = _text(entry, "kind", where, KINDS[0])
@@ -145,9 +156,7 @@ def _reading(entry: dict[str, Any], where: str) -> Reading:
 def read(path: str) -> Prices:
     """The history in `path`; see prices.load."""
     document = read_toml(path)
-    entries = document.get("price", [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ResultError(f"{path}: prices are a list: [[price]] before each")
+    entries = table_list(document, "price", path)
     unknown = [key for key in document if key != "price"]
     if unknown:
         raise ResultError(f"{path}: unknown table '{unknown[0]}'; only [[price]] is known")

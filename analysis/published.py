@@ -12,7 +12,7 @@ from typing import Any
 
 import published_rows
 from costs import PUBLISHED, Pair, pair
-from prices_file import positive_amount, positive_count, read_toml
+from prices_file import date_of, positive_amount, positive_count, read_toml, table_list
 from prices_model import Price, Prices, Reading
 from published_rows import SUITES, PublishedRow
 from results_records import ResultError
@@ -56,34 +56,35 @@ def read(path: str | os.PathLike[str]) -> Published:
     suites = [suite for suite in SUITES if suite in document]
     if not suites:
         raise ResultError(f"{path} has none of the sections {', '.join(SUITES)}")
-    prices = _prices(path, document)
+    today = date_of({"read_utc": page["prices_read_utc"]}, f"{path}: [page]")
+    prices = _prices(path, document, today)
     found: list[PublishedRow] = []
     for suite in suites:
         for row in published_rows.read_suite(path, suite, document[suite]):
-            found.append(_priced(row, prices, page["prices_read_utc"][:10]))
+            found.append(_priced(row, prices, today[0]))
     texts = {suite: {key: value for key, value in document[suite].items() if key != "rows"}
              for suite in suites}
-    return Published(path, page, prices, tuple(found), texts)
+    return Published(path, {**page, "prices_read_utc": today[1]}, prices, tuple(found), texts)
 
 
-def _prices(path: str, document: dict[str, Any]) -> Prices:
+def _prices(path: str, document: dict[str, Any], today: tuple[str, str]) -> Prices:
+    """Every price of the page; `today` is the (day, moment) of those without a date."""
     readings = []
-    for number, entry in enumerate(document.get("price", []), 1):
+    for number, entry in enumerate(table_list(document, "price", path), 1):
         where = f"{path}: price {number}"
-        for key in ("gpu", "usd_per_hour", "machine_gpus", "date"):
+        for key in ("gpu", "usd_per_hour", "machine_gpus"):
             if key not in entry:
                 raise ResultError(f"{where}: no {key}")
-        gpu, count = published_rows.check_gpu(entry["gpu"], where), entry["machine_gpus"]
-        readings.append(_reading(Price(
-            gpu, positive_amount(entry["usd_per_hour"], where, "usd_per_hour"),
-            positive_count(count, where, "machine_gpus"), entry["date"], path)))
-    moment = document["page"]["prices_read_utc"]
-    for number, entry in enumerate(document.get("price_today", []), 1):
+        gpu = published_rows.check_gpu(entry["gpu"], where)
+        usd = positive_amount(entry["usd_per_hour"], where, "usd_per_hour")
+        count = positive_count(entry["machine_gpus"], where, "machine_gpus")
+        readings.append(_reading(Price(gpu, usd, count, date_of(entry, where)[0], path)))
+    for number, entry in enumerate(table_list(document, "price_today", path), 1):
         where = f"{path}: price_today {number}"
         gpu = published_rows.check_gpu(entry.get("gpu", ""), where)
         each = positive_amount(entry.get("from_usd_per_gpu_hour"), where, "from_usd_per_gpu_hour")
         count = positive_count(entry.get("on_machine_gpus", 1), where, "on_machine_gpus")
-        readings.append(_reading(Price(gpu, each * count, count, moment[:10], path, moment,
+        readings.append(_reading(Price(gpu, each * count, count, today[0], path, today[1],
                                        from_price=True, usd_per_gpu_hour=each)))
     return Prices(path, tuple(readings))
 

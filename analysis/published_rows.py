@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +10,12 @@ from typing import Any
 
 from costs import Pair
 from gpus import check_known
+from prices_file import date_of
 from prices_model import OutOfStock, Price
 from results_records import ResultError
 
 SUITES = ("finetune", "ddp", "compile")
+MOST = 1e15  # beyond any figure of a table
 OUT_OF_MEMORY = ("OOM", "out of memory")
 GPUS_IN_TEXT = re.compile(r"\b(\d+) ?x ")
 TOKENS_IN_TEXT = re.compile(r"([\d,]+) tokens")
@@ -82,9 +83,7 @@ def check_gpu(name: object, where: str) -> str:
 
 def read_suite(path: str, suite: str, section: dict[str, Any]) -> list[PublishedRow]:
     """The rows of a section. Raises ResultError."""
-    for key in ("rows", "run_date", "hardware"):
-        if key not in section:
-            raise ResultError(f"{path}: [{suite}] has no {key}")
+    section = _checked(f"{path}: [{suite}]", section)
     reader = {"finetune": _finetune, "ddp": _ddp, "compile": _compile}[suite]
     found = []
     for number, cells in enumerate(section["rows"], 1):
@@ -93,6 +92,26 @@ def read_suite(path: str, suite: str, section: dict[str, Any]) -> list[Published
             raise ResultError(f"{where}: a row is a list of cells")
         found.append(reader(section, _Cells(cells, where)))
     return found
+
+
+def _checked(where: str, section: object) -> dict[str, Any]:
+    """The section, its texts texts and its run_date a day. Raises ResultError."""
+    if not isinstance(section, dict):
+        raise ResultError(f"{where} is no table")
+    for key in ("rows", "run_date", "hardware"):
+        if key not in section:
+            raise ResultError(f"{where} has no {key}")
+    for key in ("hardware", "model", "data"):
+        if not isinstance(section.get(key, ""), str):
+            raise ResultError(f"{where}: {key} is {section[key]!r}, not a text")
+    if not isinstance(section["rows"], list):
+        raise ResultError(f"{where}: rows is no list")
+    bases = section.get("one_gpu_accumulate4_tokens_per_second", {})
+    if not isinstance(bases, dict):
+        raise ResultError(f"{where}: one_gpu_accumulate4_tokens_per_second is no table")
+    for model, rate in bases.items():
+        _Cells([rate], f"{where}: one_gpu_accumulate4_tokens_per_second").number(model)
+    return {**section, "run_date": date_of({"date": section["run_date"]}, where)[0]}
 
 
 class _Cells:
@@ -116,8 +135,10 @@ class _Cells:
         if isinstance(value, str):
             raise ResultError(f"{self.where}: {what} is '{value}'; give the number in the column's "
                               "own unit, without one")
-        if isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-            raise ResultError(f"{self.where}: {what} is {value}, not a finite number above 0")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) \
+                or not 0 < value < float("inf") or value > MOST:
+            raise ResultError(f"{self.where}: {what} is {str(value)[:40]}, not a finite number "
+                              "above 0")
         return value * scale
 
     def end(self) -> None:
@@ -195,8 +216,8 @@ def _ddp(section: dict[str, Any], cells: _Cells) -> PublishedRow:
             "printed_run_day": cells.number("$ per 1B tokens run day"),
             "printed_today": cells.number("$ per 1B tokens today")}
     cells.end()
-    plain = next((float(other[2]) for other in section["rows"]
-                  if list(other[:2]) == [model, "1 GPU"]), None)
+    plain = next((_Cells(other[2:], cells.where).number("tokens/s") for other in section["rows"]
+                  if isinstance(other, list) and other[:2] == [model, "1 GPU"]), None)
     own = section.get("one_gpu_accumulate4_tokens_per_second", {}).get(model) \
         if row["accumulate"] == 4 else plain
     rate = row["tokens_per_second"]

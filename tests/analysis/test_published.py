@@ -1,6 +1,10 @@
 """Every row of the shipped published results, its printed cells, and what is refused."""
 
+import copy
+import datetime
+import math
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,3 +95,42 @@ def test_bad_files_get_one_sentence(tmp_path: Path, old: str, new: str, words: s
         published.read(path)
     assert words in str(error.value) and str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+ODD = ("", 0, -1, True, math.nan, math.inf, 10**400, [1], {"a": 1}, datetime.date(2026, 1, 1))
+
+
+def places(node: object, path: tuple = ()) -> Iterator[tuple]:
+    """Where the values of a document lie: every table, of a list its first three entries."""
+    if path:
+        yield path
+    keys = node if isinstance(node, dict) else range(min(3, len(node))) \
+        if isinstance(node, list) else ()
+    for key in keys:
+        yield from places(node[key], (*path, key))
+
+
+def with_value(document: dict, path: tuple, value: object) -> dict:
+    """A copy with one value replaced."""
+    made = copy.deepcopy(document)
+    place = made
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return made
+
+
+def test_no_value_anywhere_ends_in_anything_but_a_sentence(monkeypatch) -> None:
+    document = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    refused = 0
+    for path in places(document):
+        for value in ODD:
+            changed_document = with_value(document, path, value)
+            monkeypatch.setattr(published, "read_toml", lambda _, found=changed_document: found)
+            try:
+                for row in published.rows("x.toml"):
+                    assert row.status == "oom" or len(row.costs.texts()) == 2
+            except ResultError as error:
+                refused += 1
+                assert str(error).startswith("x.toml") and "\n" not in str(error)
+    assert refused > 300
