@@ -67,7 +67,9 @@ missing_packages() {
         echo libboost-program-options-dev
     has_header nlohmann/json.hpp || echo nlohmann-json3-dev
     can_make_environment || echo python3-venv
-    [ $tests = 0 ] || { has_header gtest/gtest.h && has_library libgtest.a; } || echo libgtest-dev
+    [ $tests = 1 ] || return 0
+    { has_header gtest/gtest.h && has_library libgtest.a; } || echo libgtest-dev
+    { has chromium && has chromedriver; } || echo chromium chromium-driver fonts-dejavu-core
 }
 install_system_packages() {
     local missing

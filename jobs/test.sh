@@ -6,4 +6,13 @@ cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${TRAINSUITE_PREFIX:-.venv}")
 jobs/setup.sh --tests
 export PATH="$prefix/bin:$PATH" VIRTUAL_ENV="$prefix"
-exec "$prefix/bin/ctest" --test-dir build --output-on-failure "$@"
+tests=("$prefix/bin/ctest" --test-dir build --output-on-failure "$@")
+# Some tests look at a terminal. A bare root may have no pseudo-terminals: they get their own.
+if ! python3 -c 'import os; os.openpty()' 2> /dev/null && [ "$(id -u)" = 0 ]; then
+    # shellcheck disable=SC2016
+    exec unshare --mount --propagation unchanged sh -c '
+        mount --make-private /dev 2> /dev/null || mount --make-rprivate / 2> /dev/null
+        mount -t devpts -o ptmxmode=0666 devpts /dev/pts
+        exec "$@"' sh "${tests[@]}"
+fi
+exec "${tests[@]}"
