@@ -119,7 +119,19 @@ def lines(file_a: Results, file_b: Results, pairings: list[Pairing]) -> list[str
 
 def _sentence(pairing: Pairing) -> str:
     dry = any(case.value("dry_run") for case in [*pairing.a, *pairing.b])
-    return _finding(pairing) + ("; dry run: no measurement of a real model" if dry else "")
+    return _finding(pairing) + _held_out(pairing) + \
+        ("; dry run: no measurement of a real model" if dry else "")
+
+
+def _held_out(pairing: Pairing) -> str:
+    """Held-out losses before and after training, where both sides have them."""
+    losses = [median_of(cases, f"held_out_loss_{when}") for cases in (pairing.a, pairing.b)
+              for when in ("before", "after")]
+    if None in losses:
+        return ""
+    before_a, after_a, before_b, after_b = losses
+    return f"; held-out loss {before_a:.3f} to {after_a:.3f} in A, {before_b:.3f} to " \
+           f"{after_b:.3f} in B"
 
 
 def _finding(pairing: Pairing) -> str:

@@ -12,7 +12,8 @@ from results_command import number, table
 from results_model import Case, Results
 
 HEADER = ["case", "published on", "measured on", "tokens/s published", "measured",
-          "measured/published", "peak published", "measured", "first step s published", "measured"]
+          "measured/published", "peak published", "measured", "first step s published", "measured",
+          "held-out loss published", "measured"]
 STATED = ("hardware", "topology", "software", "model", "method", "data", "training", "step",
           "metric", "measured")
 SCALES = {"GiB": 2**30, "GB": 10**9}
@@ -52,7 +53,13 @@ def _row(file: Results, row: PublishedRow, cases: list[Case]) -> list[str]:
             f"{rate / row.tokens_per_second:.2f}" if both else "-",
             "-" if row.peak is None else f"{row.peak:.1f} {unit}",
             "-" if peak is None else f"{peak / SCALES[unit]:.1f} {unit}",
-            number(row.first_step_seconds, 1), number(median_of(ok, "first_step_seconds"), 1)]
+            number(row.first_step_seconds, 1), number(median_of(ok, "first_step_seconds"), 1),
+            _losses(row.loss_before, row.loss_after),
+            _losses(*(median_of(ok, f"held_out_loss_{when}") for when in ("before", "after")))]
+
+
+def _losses(before: float | None, after: float | None) -> str:
+    return "-" if before is None or after is None else f"{before:.3f} to {after:.3f}"
 
 
 def _differences(file: Results, published: Published, suite: str, measured: dict) -> list[str]:

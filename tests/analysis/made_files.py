@@ -13,8 +13,8 @@ TOKENS_A_STEP = 512  # of a rank: micro_batch 8 x sequence 64
 
 
 def case(name: str = "124m-plain", repeat: int = 0, seconds: Sequence[float] = (1.0,),
-         waiting: Sequence[float] = (0.0,), status: str = "ok", steps: int = 4, **changes: Any
-         ) -> results.CaseRecord:
+         waiting: Sequence[float] = (0.0,), status: str = "ok", steps: int = 4,
+         suite: str = "ddp", **changes: Any) -> results.CaseRecord:
     """A row of one rank for each of `seconds` (its steps), the first step a warm-up of 9 s.
 
     changes: settings; those of RESULTS are results.
@@ -34,14 +34,15 @@ def case(name: str = "124m-plain", repeat: int = 0, seconds: Sequence[float] = (
                   ("exposed_sync_seconds", "s", [wait] * steps),
                   ("loss", "1", [4.0 - 0.5 * step for step in range(steps)]),
                   ("tokens", "token", [float(TOKENS_A_STEP)] * steps),
+                  ("effective_tokens", "token", [float(TOKENS_A_STEP // 2)] * steps),
                   ("allocated_peak_bytes", "byte", [float(facts["peak_allocated_bytes"])] * steps)]
         ranks.append(results.RankRecord(rank, [results.RankSeries(*one) for one in series],
                                         dict(facts)))
     if status != "ok":
-        return results.CaseRecord("ddp", name, repeat, status, f"rank {count - 1}: out of memory",
+        return results.CaseRecord(suite, name, repeat, status, f"rank {count - 1}: out of memory",
                                   settings, {}, {}, [True], [results.RankRecord(rank)
                                                              for rank in range(count)])
-    return results.CaseRecord("ddp", name, repeat, "ok", "", settings, facts, {},
+    return results.CaseRecord(suite, name, repeat, "ok", "", settings, facts, {},
                               [True] + [False] * (steps - 1), ranks)
 
 

@@ -200,6 +200,40 @@ def test_against_published_sets_beside_and_judges_nothing(tmp_path: Path) -> Non
     assert "faster" not in done.stdout and "slower" not in done.stdout
 
 
+def finetuned(path: Path, seconds: float, after: float) -> str:
+    """Three measured steps of 256 tokens that are no padding."""
+    return write(path, [case("1.5b-lora-4x4", repeat, [seconds + 0.01 * repeat], suite="finetune",
+                             held_out_loss_before=1.1, held_out_loss_after=after)
+                        for repeat in range(3)])
+
+
+def test_finetune_rates_leave_padding_out_and_losses_are_told(tmp_path: Path) -> None:
+    a, b = finetuned(tmp_path / "a.h5", 1.0, 1.06), finetuned(tmp_path / "b.h5", 0.5, 1.07)
+    done = compared(a, b)
+    row = next(line for line in done.stdout.splitlines() if line.startswith("1.5b-lora-4x4 "))
+    assert row.split()[3:5] == [f"{256 / 1.01:,.0f}", f"{256 / 0.51:,.0f}"]
+    assert "above A's; held-out loss 1.100 to 1.060 in A, 1.100 to 1.070 in B" in done.stdout
+    lines = compared("--against", "published", a).stdout.splitlines()
+    assert lines[3].split()[:4] == ["1.5b-lora-4x4", "1x", "L40S", "1x"]
+    assert " ".join(lines[3].split()).endswith(
+        "14.5 GiB 2.0 GiB - 9.0 1.102 to 1.058 1.100 to 1.060")
+
+
+def test_compile_rows_stand_beside_every_published_card_in_its_unit(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.h5", [case("468m-eager-naive", suite="compile", vocabulary=32000),
+                                  case("468m-compile-sdpa", suite="compile", status="oom")])
+    lines = compared("--against", "published", a).stdout.splitlines()
+    rows = [line for line in lines if line.startswith("468m-")]
+    assert len(rows) == 8
+    naive = [line for line in rows if line.startswith("468m-eager-naive")]
+    assert [" ".join(line.split()[1:3]) for line in naive] == \
+        ["1x RTX", "1x L40S", "1x RTX", "1x H100"]
+    assert naive[0].count("out of memory") == 1 and "2.1 GB" in naive[0]
+    assert " 0.03 56.0 GB 2.1 GB 0.7 9.0 " in " ".join(naive[3].split())
+    assert all(" oom " in line for line in rows if line.startswith("468m-compile-sdpa"))
+    assert "compile, vocabulary: published as in the model above, measured 32,000" in lines
+
+
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     good = write(tmp_path / "a.h5", [case()])
     (tmp_path / "text.h5").write_text("hello")
