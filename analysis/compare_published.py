@@ -63,12 +63,23 @@ def _losses(before: float | None, after: float | None) -> str:
 
 
 def _differences(file: Results, published: Published, suite: str, measured: dict) -> list[str]:
-    """What the page states, and what the file says of the same."""
+    """What the page states, and what the file says of the same; each sentence once."""
     section = published.sections[suite]
     stated = [f"{suite}, published: {key}: {section[key]}" for key in STATED if key in section]
     wanted = {row.case for row in published.rows if row.suite == suite}
-    case = next(cases[0] for (of, name), cases in measured.items() if of == suite
-                and name in wanted)
+    cases = [case for (of, name), repeats in measured.items() if of == suite and name in wanted
+             for case in repeats]
+    own = [f"{suite}, measured: {words}" for case in cases for words in _stated_by(file, case)]
+    vocabularies = sorted({case.value("vocabulary") for case in cases} - {None})
+    said = section.get("model", "")
+    known = "vocabulary" in said and "not stated" not in said
+    return [*stated, *dict.fromkeys(own),
+            f"{suite}, vocabulary: published {'as in the model above' if known else 'not stated'}, "
+            f"measured {' and '.join(f'{one:,}' for one in vocabularies) or 'not known'}"]
+
+
+def _stated_by(file: Results, case: Case) -> list[str]:
+    """Hardware, software and shapes of a measured row."""
     run = compare_settings.run_of(file, case)
     attributes = run.attributes if run else {}
     software = ", ".join(f"{key.removesuffix('_version')} {attributes[key]}"
@@ -77,14 +88,6 @@ def _differences(file: Results, published: Published, suite: str, measured: dict
     shapes = ", ".join(f"{key.replace('_', ' ')} {case.value(key)}" for key in
                        ("micro_batch", "accumulate", "sequence", "precision", "kernels",
                         "compile_mode") if case.value(key) is not None)
-    said = section.get("model", "")
-    stated_vocabulary = "as in the model above" if "vocabulary" in said and \
-        "not stated" not in said else "not stated"
-    vocabulary = case.value("vocabulary")
-    return [*stated,
-            f"{suite}, measured: hardware: {compare_settings.devices(run, case) or 'not known'}; "
+    return [f"hardware: {compare_settings.devices(run, case) or 'not known'}; "
             f"host {compare_settings.hosts(run) or 'not known'}",
-            f"{suite}, measured: software: {software or 'not known'}",
-            f"{suite}, measured: {shapes}",
-            f"{suite}, vocabulary: published {stated_vocabulary}, measured "
-            + (f"{vocabulary:,}" if vocabulary is not None else "not known")]
+            f"software: {software or 'not known'}", f"shapes: {shapes or 'not known'}"]

@@ -231,7 +231,7 @@ def test_compile_rows_stand_beside_every_published_card_in_its_unit(tmp_path: Pa
     assert naive[0].count("out of memory") == 1 and "2.1 GB" in naive[0]
     assert " 0.03 56.0 GB 2.1 GB 0.7 9.0 " in " ".join(naive[3].split())
     assert all(" oom " in line for line in rows if line.startswith("468m-compile-sdpa"))
-    assert "compile, vocabulary: published as in the model above, measured 32,000" in lines
+    assert "compile, vocabulary: published as in the model above, measured 32,000 and 50,304" in lines
 
 
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
