@@ -31,8 +31,8 @@ def lines(file: Results, published: Published) -> list[str]:
     if not rows:
         return [*found, "no case of the file is among the published ones"]
     found.append(table(HEADER, rows, left=3))
-    found.append("Hardware and software differ: the ratios are no statement about either program. "
-                 "Published rows are single runs.")
+    found.append("Software and hosts differ, as listed below, and mostly cards: the ratios are no "
+                 "statement about either program. Published rows are single runs.")
     for suite in dict.fromkeys(suites):
         found += _differences(file, published, suite, measured)
     return found

@@ -130,7 +130,7 @@ def _times(case: Case) -> Iterator[Figure]:
         case.value("first_step_seconds")
     if first and said is not None and not case.value("compile_seconds"):
         yield Figure("first_step_seconds", said, max(first[0]), CLOCKS)
-    steps = [max(known) for known in _columns(case, "step_seconds")]
+    steps = [max(known) for known in _columns(case, "step_seconds", measured=False)]
     if case.value("train_seconds") is not None and steps:
         yield Figure("train_seconds", case.value("train_seconds"), sum(steps), CLOCKS)
 
