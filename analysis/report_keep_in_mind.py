@@ -78,7 +78,8 @@ def savers_off(suite: Suite) -> Iterator[str]:
 
 def random_tokens(suite: Suite) -> Iterator[str]:
     """ddp and compile train on noise."""
-    if suite.name in ("ddp", "compile"):
+    from_file = suite.measured and all(row.settings.get("data") for row in suite.measured)
+    if suite.name in ("ddp", "compile") and not from_file:
         yield "Random tokens and random weights: throughput and memory, nothing about convergence"
 
 

@@ -18,10 +18,11 @@ from costs import price_words
 from published import Published
 from report_authors import Author
 from report_costs import Costing
+from report_details import detail_table
 from report_rows import SUITES, Row
 from report_suite import Suite
 from report_svg import Plot, plain_svg
-from report_tables import Table, detail_table, main_table
+from report_tables import Table, main_table
 from results import Results
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")

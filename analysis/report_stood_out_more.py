@@ -45,9 +45,14 @@ def sdpa_against_naive(suite: Suite) -> Iterator[str]:
 
 
 def fastest_card(suite: Suite) -> Iterator[str]:
-    """The card with the most tokens/s of one recipe, and what its price is to the next one's."""
+    """The card with the most tokens/s of one program, and what its price is to the next one's."""
+    for source in suite.distinct("source"):
+        yield from _fastest_card_of(suite, [row for row in suite.ok if row.source == source])
+
+
+def _fastest_card_of(suite: Suite, rows: list[Row]) -> Iterator[str]:
     best: dict[str, Row] = {}
-    for row in suite.ok:
+    for row in rows:
         if row.gpus == 1 and row.gpu != "CPU" and row.tokens_per_second and \
                 row.tokens_per_second > getattr(best.get(row.gpu), "tokens_per_second", 0):
             best[row.gpu] = row

@@ -9,8 +9,17 @@ import results
 GIB = 1 << 30
 PHASES = {"data": 0.02, "forward": 0.3, "backward": 0.55, "exposed_sync": 0.08, "optimizer": 0.05}
 H200 = "NVIDIA H200"
-DDP_SETTINGS = {"implementation": "trainsuite", "size": "124m", "precision": "bf16", "micro_batch": 8, "accumulate": 1, "sequence": 1024, "vocabulary": 50304,
+DDP_SETTINGS = {"implementation": "trainsuite", "size": "124m", "precision": "bf16",
+                "micro_batch": 8, "accumulate": 1, "sequence": 1024, "vocabulary": 50304,
                 "compile_mode": "eager", "learning_rate": 1e-4, "steps": 6, "warmup": 2}
+PRICES = """
+[[price]]
+gpu = "H200"
+machine_gpus = 2
+usd_per_hour = 7.2
+date = "2026-10-29"
+source = "a test"
+"""
 
 
 def run_record(planned: list[str], device: str = H200, ranks: int = 2, host: str = "node1",

@@ -145,6 +145,8 @@ def test_starting_penalty_needs_a_worse_start() -> None:
     assert "cost 0.042, 78% of the 0.054" in sentence
     assert not said(out.starting_penalty, tune("lora", 4, 10, 6, before=1.144), qlora)
     assert not said(out.starting_penalty, tune("lora", 8, 10, 6, before=1.102), qlora)
+    unknown = tune("qlora", 4, 10, 5, before=1.144, after=None)
+    assert not said(out.starting_penalty, tune("lora", 4, 10, 6, before=1.102), unknown)
 
 
 def test_cost_of_more_gpus_in_both_directions() -> None:
@@ -180,6 +182,7 @@ def test_fastest_card_and_its_price() -> None:
     assert said(more.fastest_card, *rows) == [
         "The H100 was fastest (2.00x the tokens/s of the L40S, each at its best setup)"]
     assert not said(more.fastest_card, rows[1])
+    assert not said(more.fastest_card, rows[1], dataclasses.replace(rows[0], source="pytorch"))
 
 
 def test_twin_on_the_same_host() -> None:
