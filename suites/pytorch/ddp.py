@@ -80,7 +80,8 @@ def run_row(
     took_part = world.rank == 0 or not case.one_rank
     outcome = attempt(case, world) if took_part else None
     release_memory(world.device)
-    gathered = [thing for thing in world.gather(outcome) if thing is not None]
+    gathered = [thing for thing in world.all_gather(outcome) if thing is not None]
+    world.drop_groups()
     if world.rank != 0:
         return None
     return record.case_record(case, repeat, world, options, gathered)

@@ -42,6 +42,7 @@ class World:
         if memory_limit_gib is not None and not self.cuda:
             raise UsageError("--memory-limit needs a GPU: it caps the CUDA allocator")
         os.environ.update(LINK_ENVIRONMENT[link])
+        self._done_groups: list[dist.ProcessGroup] = []
         self.backend = "nccl" if self.cuda else "gloo"
         if self.cuda:
             activate(self.device, memory_limit_gib)
@@ -76,13 +77,12 @@ class World:
             else:
                 dist.destroy_process_group(group)  # the others see their connections end
             raise
-        dist.destroy_process_group(group)
+        self._done_groups.append(group)
 
-    def gather(self, thing: Any) -> list[Any]:
-        """Every rank's object in rank order on rank 0, an empty list elsewhere."""
-        things = [None] * self.size if self.rank == 0 else None
-        dist.gather_object(thing, things)
-        return things or []
+    def drop_groups(self) -> None:
+        """Ends the groups of cases that went well, once all ranks are known to be done."""
+        while self._done_groups:
+            dist.destroy_process_group(self._done_groups.pop())
 
     def all_gather(self, thing: Any) -> list[Any]:
         """Every rank's object in rank order."""

@@ -40,6 +40,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
     ranks = 1 if case.one_rank else world.size
     batch = case.micro_batch * case.accumulate * ranks
     return {
+        "suite": SUITE,
         "implementation": "pytorch",
         "compile_mode": "eager",
         "communicator": world.backend if case.communicates else "none",

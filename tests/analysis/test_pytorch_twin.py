@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -237,3 +238,25 @@ def test_clock_sums_phases_over_micro_batches(monkeypatch: pytest.MonkeyPatch) -
         "forward_seconds": [2.0 + 3.0, 1.0 + 3.0],
         "optimizer_seconds": [3.0, 12.0],
     }
+
+
+def test_accumulated_gradients_are_those_of_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the mean loss, that is: AdamW would hide a wrong scale from every other test."""
+    monkeypatch.syspath_prepend(TWIN.parent)
+    import torch
+    from cases import make_case, parser
+    from launch import load_ops
+    from train import Trainer
+
+    load_ops(None)
+    world = SimpleNamespace(device=torch.device("cpu"), rank=0, size=1)
+    gradients = []
+    for recipe, micro_batch in (("1gpu-accumulate{}", "2"), ("1gpu", "8")):
+        options = parser().parse_args(["--micro-batch", micro_batch])
+        case = make_case("tiny", recipe, options, cuda=False)
+        trainer = Trainer(case, world, None)
+        trainer.optimizer.zero_grad = lambda set_to_none: None
+        trainer.step(0, case.micro_batch, case.sequence)
+        gradients.append([parameter.grad for parameter in trainer.bare.parameters()])
+    for accumulated, joined in zip(*gradients, strict=True):
+        torch.testing.assert_close(accumulated, joined, rtol=1e-4, atol=1e-8)
