@@ -64,6 +64,10 @@ def judge(reference: Results, file: Results, tolerance: float) -> tuple[int, lis
         if key not in measured:
             words.append(f"cannot tell {key[1]}: {file.path} does not hold it")
             continue
+        fewer = _missing_gpus(good_reference[0], file, measured[key][0])
+        if fewer:
+            findings.append(fewer)
+            continue
         other = _other_work(reference, good_reference[0], file, measured[key][0])
         if other:
             words.append(f"cannot tell {key[1]}: other work than the reference: {other}")
@@ -77,6 +81,15 @@ def judge(reference: Results, file: Results, tolerance: float) -> tuple[int, lis
         return CANNOT_TELL, words or [f"{file.path}: no case of the reference"]
     return ACCEPTED, [f"accepted {file.path}: {compared} cases within {tolerance:.1%} of the "
                       "reference"]
+
+
+def _missing_gpus(expected: Case, file: Results, case: Case) -> Finding | None:
+    """A node that brought fewer GPUs than the reference."""
+    if len(case.ranks) >= len(expected.ranks) or not len(case.ranks):
+        return None
+    run = compare_settings.run_of(file, case)
+    return Finding(case.name, f"host {compare_settings.hosts(run) or 'not known'}",
+                   f"{len(case.ranks)} GPUs took part, {len(expected.ranks)} in the reference")
 
 
 def _other_work(reference: Results, expected: Case, file: Results, case: Case) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 import results_merge
 import results_recheck
+from figures import rate_of
 from results_checks import violations
 from results_model import Case, Results
 from results_reader import load
@@ -46,7 +47,7 @@ def summary_row(case: Case) -> list[str]:
         case.name + (" (dry run)" if case.value("dry_run") else ""),
         str(case.repeat),
         case.status,
-        number(case.tokens_per_second(), 0),
+        number(rate_of(case), 0),
         spread,
         number(case.median("exposed_sync_seconds"), 2, 1e3),
         number(case.value("peak_allocated_bytes"), 3, 1 / GIB),
@@ -124,7 +125,7 @@ def by_name(file: Results) -> dict[tuple[str, str], list[Case]]:
 
 def compare_row(name: str, a: list[Case], b: list[Case]) -> list[str]:
     """The cells of one case that both files have."""
-    rates = [pooled(cases, Case.tokens_per_second) for cases in (a, b)]
+    rates = [pooled(cases, rate_of) for cases in (a, b)]
     cells = [name, number(rates[0], 0), number(rates[1], 0), ratio(*rates)]
     for key in ("peak_allocated_bytes", "peak_reserved_bytes", "host_launch_seconds"):
         cells.append(ratio(*(pooled(cases, lambda case: case.value(key)) for cases in (a, b))))

@@ -187,6 +187,15 @@ def test_acceptance_of_failures_checks_and_other_work(tmp_path: Path) -> None:
     assert done.returncode == 3 and "vocabulary 50304 and 512" in done.stdout
 
 
+def test_acceptance_sees_a_missing_gpu(tmp_path: Path) -> None:
+    reference = two_nodes(tmp_path / "reference.h5", (1.0,) * 4)
+    three = write(tmp_path / "three.h5", [case(seconds=(1.0,) * 3)], run(3, ("node-c",)))
+    done = compared("--expect", reference, three)
+    assert done.returncode == 1
+    assert done.stdout == "FAILED host node-c (CPU X): 124m-plain: 3 GPUs took part, 4 in the " \
+        "reference\n"
+
+
 def test_against_published_sets_beside_and_judges_nothing(tmp_path: Path) -> None:
     file = write(tmp_path / "a.h5", [case("124m-plain", seconds=(0.01,)), case("124m-mine")])
     done = compared("--against", "published", file)

@@ -168,3 +168,10 @@ def test_check_catches_wrong_arithmetic(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(results.Case, "per_step", lambda self, name: np.nanmean(
         self.measured(name).astype(float), axis=0) if name in self.series else np.empty(0))
     assert results_recheck.check(path) == 1
+
+
+def test_summary_counts_what_is_no_padding_in_fine_tuning(tmp_path: Path, command) -> None:
+    record = case("1.5b-lora-4x4", suite="finetune", train_seconds=8.0, vocabulary=151936)
+    done = command("summary", write(tmp_path / "a.h5", [record]))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].split()[4] == "128"  # 4 steps of 256 tokens in 8 s

@@ -80,6 +80,8 @@ def test_rows_name_work_units_and_status() -> None:
     ("14.5, 1.102", "14.5, nan", "[finetune] row 2: loss before is nan, not a finite number"),
     ("usd_per_hour = 1.14", "usd_per_hour = -1.14",
      "price 1: usd_per_hour is -1.14; a price is a finite number above 0"),
+    ('gpu = "RTX A6000"\nmachine_gpus = 4', 'gpu = "RTX 6000"\nmachine_gpus = 4',
+     "price 3: unknown GPU 'RTX 6000'; did you mean 'RTX A6000'?"),
     ('["H100",      "eager + sdpa', '["H1000",      "eager + sdpa',
      "[compile] row 13: unknown GPU 'H1000'; did you mean 'H100'?"),
     ('"4 GPUs, plain DDP"', '"4 GPUs, fast DDP"', "[ddp] row 2: variant '4 GPUs, fast DDP'"),
