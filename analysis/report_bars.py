@@ -44,7 +44,9 @@ def _group_of(suite: Suite, row: Row) -> str:
         parts.append(row.size.upper() + (" (dry run)" if row.dry_run else ""))
     if suite.name == "compile" or len(suite.distinct("gpu")) > 1:
         parts.append(row.gpu)
-    return ", ".join(parts)
+    if len(suite.distinct("source")) > 1:  # colour alone would not tell them apart
+        parts.append(SOURCE_WORDS.get(row.source, row.source))
+    return ", ".join(part for part in parts if part)
 
 
 def chart(suite: Suite, title: str, value: Callable[[Row], float | None],

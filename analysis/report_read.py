@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import gpus
-from figures import check_units, rate_of, training_seconds
+from figures import all_steps, check_units, rate_of, training_seconds
 from report_rows import NOT_MEASURED, OK, SUITES, Row, place_words, variant_words
 from results import Case, Results, Run
 
@@ -37,7 +37,7 @@ def _median(values: list[float | None]) -> float | None:
 
 def padded_rate_of(case: Case) -> float | None:
     """finetune: all tokens over the training's seconds."""
-    seconds, tokens = training_seconds(case), case.per_step("tokens")
+    seconds, tokens = training_seconds(case), all_steps(case, "tokens")
     return float(tokens.sum()) / seconds if seconds and tokens.size else None
 
 

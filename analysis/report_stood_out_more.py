@@ -73,12 +73,24 @@ def _fastest_card_of(suite: Suite, rows: list[Row]) -> Iterator[str]:
     yield words
 
 
+SAME_WORK = ("micro_batch", "accumulate", "sequence", "vocabulary", "precision")
+
+
+def _twin(suite: Suite, row: Row) -> Row | None:
+    """PyTorch's row of the same work on the same cards of the same hosts."""
+    for other in suite.ok:
+        if other.source == "pytorch" and row.same_place(other) and (
+                other.name, other.gpu, other.gpus, other.ranks) == (
+                row.name, row.gpu, row.gpus, row.ranks) and all(
+                other.settings.get(key) == row.settings.get(key) for key in SAME_WORK):
+            return other
+    return None
+
+
 def against_pytorch(suite: Suite) -> Iterator[str]:
     """trainsuite's tokens/s and peak over those of its PyTorch twin on the same hosts."""
     for row in suite.ok:
-        twin = next((other for other in suite.ok if other.source == "pytorch"
-                     and (other.name, other.gpu, other.gpus, other.ranks)
-                     == (row.name, row.gpu, row.gpus, row.ranks) and row.same_place(other)), None)
+        twin = _twin(suite, row)
         if row.source != "trainsuite" or twin is None or not twin.tokens_per_second:
             continue
         ratio = row.tokens_per_second / twin.tokens_per_second
@@ -90,12 +102,15 @@ def against_pytorch(suite: Suite) -> Iterator[str]:
             memory = f" and peaks at {share} of its allocated memory"
         letter = f" [{suite.letter(row)}]" if suite.letter(row) else ""
         yield f"{row.label}{letter}: trainsuite {rate}{memory} (same host, " \
-              f"{_batch_words(row)})"
+              f"{_work_words(row, twin)})"
 
 
-def _batch_words(row: Row) -> str:
+def _work_words(row: Row, twin: Row) -> str:
     parts = [f"{key.replace('_', '-')} {row.settings[key]}" for key in ("micro_batch", "sequence")
              if row.settings.get(key)]
+    attention = [one.settings.get("attention") for one in (row, twin)]
+    if None not in attention and attention[0] != attention[1]:
+        parts.append(f"attention by {attention[0]} and by {attention[1]}")
     return ", ".join(parts) or "same case"
 
 

@@ -190,6 +190,13 @@ def test_twin_on_the_same_host() -> None:
     (sentence,) = said(more.against_pytorch, *rows)
     assert "trains 1.50x the tokens/s of PyTorch and peaks at 50% of its allocated memory" in \
         sentence
+    rows[1].settings = rows[0].settings | {"attention": "cudnn"}
+    assert "attention" not in said(more.against_pytorch, *rows)[0]
+    rows[0].settings = rows[0].settings | {"attention": "flash"}
+    assert "attention by flash and by cudnn" in said(more.against_pytorch, *rows)[0]
+    rows[0].settings = rows[0].settings | {"vocabulary": 50257}
+    assert not said(more.against_pytorch, *rows)
+    rows[1].settings = ddp("1gpu", 1).settings
     assert "ties with PyTorch" in said(more.against_pytorch, ddp("1gpu", 1050), rows[1])[0]
 
 
