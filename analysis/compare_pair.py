@@ -114,6 +114,9 @@ def lines(file_a: Results, file_b: Results, pairings: list[Pairing]) -> list[str
                      "one value a run (the steps of a run are not independent).")
     found += [f"{pairing.key[1]}: {_sentence(pairing)}" for pairing in pairings]
     found += [f"{name}: {words}" for name, words in unpaired(file_a, file_b)]
+    found += [f"{side} is not complete: no result of "
+              f"{', '.join(file.missing()) or 'the rest of its run'}"
+              for side, file in (("A", file_a), ("B", file_b)) if not file.complete]
     return found + _settings(pairings)
 
 

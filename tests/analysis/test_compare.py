@@ -131,6 +131,14 @@ def test_what_is_lost_or_missing_in_b(tmp_path: Path) -> None:
     assert done.returncode == 3 and "no case is ok in both files" in done.stdout
 
 
+def test_a_run_cut_short_is_named(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.h5", [case()], run(planned=["124m-plain", "124m-both"]))
+    b = write(tmp_path / "b.h5", [case()], run(planned=["124m-plain"]))
+    done = compared(a, b)
+    assert "A is not complete: no result of 124m-both" in done.stdout
+    assert "B is not complete" not in done.stdout
+
+
 def test_other_work_gets_no_verdict(tmp_path: Path) -> None:
     a = write(tmp_path / "a.h5", repeats(STEADY))
     b = write(tmp_path / "b.h5", repeats([3 * value for value in STEADY], vocabulary=50257))
