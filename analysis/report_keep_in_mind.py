@@ -41,12 +41,12 @@ def different_hosts(suite: Suite) -> Iterator[str]:
         if len(rows) > 1 and any(not row.hosts for row in rows):
             yield f"Which machine each row of the {rows[0].gpu} ran on is not stated: their " \
                   "speeds are not compared"
-    hosts = {row.hosts for row in suite.ok if row.hosts and row.published is None}
-    cards = {row.gpu for row in suite.ok}
-    if len(hosts) > 1 and len(cards) == 1:
-        yield f"The rows come from {len(hosts)} machines or sets of machines: speeds are " \
+    known = [row for row in suite.ok if row.hosts and row.published is None]
+    apart = any(a.gpu == b.gpu and not a.same_place(b) for a in known for b in known)
+    if apart:
+        yield "Rows of one kind of card come from several machines or sets of GPUs: speeds are " \
               "compared only within one"
-    elif len(cards) > 1:
+    if len({row.gpu for row in suite.ok}) > 1:
         yield "The cards sit in different machines, which differ in CPU and host as well"
 
 

@@ -12,7 +12,8 @@ from figures import all_steps, check_units, rate_of, training_seconds
 from report_rows import NOT_MEASURED, OK, SUITES, Row, place_words, variant_words
 from results import Case, Results, Run
 
-OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) with (?P<bytes>\d+) bytes")
+OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) (?:with|beside) "
+                       r"(?P<bytes>\d+) bytes")
 
 
 def _recipe(case: Case) -> str:
@@ -37,6 +38,8 @@ def _median(values: list[float | None]) -> float | None:
 
 def padded_rate_of(case: Case) -> float | None:
     """finetune: all tokens over the training's seconds."""
+    if case.suite != "finetune":
+        return None
     seconds, tokens = training_seconds(case), all_steps(case, "tokens")
     return float(tokens.sum()) / seconds if seconds and tokens.size else None
 
@@ -60,7 +63,7 @@ def _fill_figures(row: Row, cases: list[Case]) -> None:
     row.step_p10 = over(lambda case: case.p10("step_seconds"))
     row.step_p90 = over(lambda case: case.p90("step_seconds"))
     row.exposed_sync_seconds = over(lambda case: case.median("exposed_sync_seconds"))
-    row.train_seconds = over(training_seconds)
+    row.train_seconds = over(training_seconds) if row.suite == "finetune" else None
     row.mfu = over(lambda case: _mfu(case, "flops_per_token", row.gpus))
     row.mfu_uncausal = over(lambda case: _mfu(case, "flops_per_token_uncausal", row.gpus))
     for name, key in (("peak_bytes", "peak_allocated_bytes"),
@@ -82,6 +85,7 @@ def _place(row: Row, run: Run | None, ranks: list[int]) -> None:
     row.gpu = " + ".join(sorted(map(gpus.page_name, names))) if names and on_gpu else "CPU"
     row.gpus = len({one["uuid"] or one["rank"] for one in identities if one["rank"] in ranks}) or 1
     row.hosts = tuple(sorted({one["host"] for one in identities if one["host"]}))
+    row.cards = frozenset(one["uuid"] for one in identities if one["uuid"])
     here = [one for one in (run.ranks if run else []) if one["host"] in row.hosts]
     row.machine_gpus = len({one["uuid"] or one["rank"] for one in here}) if on_gpu else 0
 

@@ -59,6 +59,7 @@ class Row:
     oom_bytes: float | None = None
     dry_run: bool = False
     hosts: tuple[str, ...] = ()  # empty: not known
+    cards: frozenset[str] = frozenset()  # UUIDs of its GPUs
     settings: dict[str, Any] = field(default_factory=dict)
     run: Run | None = None
     cases: list[Case] = field(default_factory=list)  # repeats that are ok
@@ -110,8 +111,11 @@ class Row:
         return (self.source, self.gpu, self.size if self.suite == "ddp" else "")
 
     def same_place(self, other: Row) -> bool:
-        """Whether both are known to have run on one set of hosts."""
-        return bool(self.hosts) and self.hosts == other.hosts
+        """Whether both are known to have run on one set of hosts, and one on GPUs of the other:
+        hosts of one name may be different machines."""
+        cards = not (self.cards and other.cards) or self.cards <= other.cards or \
+            other.cards <= self.cards
+        return bool(self.hosts) and self.hosts == other.hosts and cards
 
 
 def gib(value: float) -> float:
@@ -143,6 +147,8 @@ def variant_words(suite: str, recipe: str, place: str) -> str:
             rest = base.removeprefix("1gpu").strip("-").replace("accumulate", "accumulate ")
         else:
             rest = DDP_WORDS.get(base, base.replace("accumulate", "accumulate "))
+            if place.startswith("1 ") and base not in DDP_WORDS:
+                rest = f"DDP {rest}"  # not the row that runs without communication
         return f"{place}{', ' if rest else ''}{rest}{mode}"
     if suite == "finetune":
         return METHOD_WORDS.get(recipe.split("-")[0], recipe)

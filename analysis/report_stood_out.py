@@ -53,7 +53,10 @@ def fastest(suite: Suite) -> Iterator[str]:
         if len(rows) < 2 or not one_place(rows):
             continue
         best, ties = rows[0], [row for row in rows[1:] if suite.tie(rows[0], row)]
-        if ties:
+        if len(ties) > 2:
+            yield f"{suite.name_of(best)} had the most tokens/s, {best.tokens_per_second:,.0f}, " \
+                  f"but {len(ties)} other rows tie with it inside the noise or their spread"
+        elif ties:
             gap = max(best.tokens_per_second / row.tokens_per_second - 1 for row in ties)
             noise = "inside the noise of single runs" if gap < NOISE else "inside their spread"
             yield f"{listed([suite.name_of(row) for row in (best, *ties)])} tie for the most " \

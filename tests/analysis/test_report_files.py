@@ -43,6 +43,7 @@ def test_figures_follow_from_the_steps(tmp_path: Path, priced: str) -> None:
     # 8e8 FLOPs x 81,920 / 989.5e12
     assert page.column("ddp-details", "MFU")[:3] == ["6.6%", "6.8%", "3.3%"]
     assert page.column("ddp-details", "Whole case, $ run day")[2] == "$0.06"
+    assert "Padded tokens/s" not in page.tables["ddp-details"][0]
 
 
 def test_all_suites_stand_in_the_published_order(tmp_path: Path) -> None:
@@ -90,6 +91,18 @@ def test_repeats_make_one_row_with_their_median(tmp_path: Path) -> None:
     assert page.column("ddp-table", "Tokens/s") == ["81,920"]
     assert page.column("ddp-details", "Repeats") == ["3"]
     assert "Single runs" not in page.text
+
+
+def test_one_gpu_with_and_without_communication_have_names_of_their_own(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", ddp_case("1gpu-accumulate4", 0.4, ranks=1),
+                     ddp_case("accumulate4", 0.4, ranks=1), ddp_case("plain", 0.1, ranks=1),
+                     oom_case("ddp", "124m-both", "rank 0: out of memory in forward beside "
+                              f"{3 * GIB} bytes allocated and 9 reserved: CUDA", size="124m",
+                              recipe="both"), ranks=1)
+    page = PageReader(render(tmp_path, path))
+    assert page.column("ddp-table", "Variant") == [
+        "1 GPU, accumulate 4", "1 GPU, DDP accumulate 4", "1 GPU, plain DDP", "1 GPU, DDP both"]
+    assert "ran out of memory in the forward phase with 3.0 GiB allocated" in page.text
 
 
 def test_a_cpu_dry_run_says_so_and_costs_nothing(tmp_path: Path, priced: str) -> None:

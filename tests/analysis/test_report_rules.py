@@ -64,6 +64,19 @@ def test_fastest_ties_inside_ten_percent_of_single_runs() -> None:
     assert "tie" not in said(out.fastest, ddp("plain", 1000), ddp("bf16", 1110))[0]
 
 
+def test_many_ties_are_counted() -> None:
+    rows = [ddp(recipe, 1000 + 10 * at) for at, recipe in enumerate(("plain", "bf16", "both", "x"))]
+    assert said(out.fastest, *rows) == [
+        "124M x had the most tokens/s, 1,030, but 3 other rows tie with it inside the noise or "
+        "their spread"]
+
+
+def test_hosts_of_one_name_with_other_cards_are_other_machines() -> None:
+    a, b = ddp("plain", 1000, cards=frozenset("12")), ddp("bf16", 2000, cards=frozenset("1"))
+    assert said(out.fastest, a, b)
+    assert not said(out.fastest, a, dataclasses.replace(b, cards=frozenset("3")))
+
+
 def test_repeats_that_do_not_overlap_do_not_tie() -> None:
     a = ddp("plain", 1000, repeats=3, rate_range=(995.0, 1005.0))
     b = ddp("bf16", 1050, repeats=3, rate_range=(1045.0, 1055.0))
@@ -245,7 +258,9 @@ def test_keep_in_mind_speaks_only_where_due(rule, speaks: Row, silent: Row, word
 
 def test_rows_from_two_machines_are_named_as_such() -> None:
     rows = ddp("plain", 1), ddp("bf16", 1, hosts=("other",))
-    assert "2 machines" in said(mind.different_hosts, *rows)[0]
+    assert "several machines" in said(mind.different_hosts, *rows)[0]
+    other_card = ddp("plain", 1, cards=frozenset("1")), ddp("bf16", 1, cards=frozenset("2"))
+    assert "several machines" in said(mind.different_hosts, *other_card)[0]
     assert not said(mind.different_hosts, rows[0])
     assert "different machines" in said(mind.different_hosts, rows[0],
                                         ddp("bf16", 1, gpu="H100", hosts=("b",)))[0]
