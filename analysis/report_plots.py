@@ -80,6 +80,7 @@ def steps_by_rank(suite: Suite, row: Row) -> Plot | None:
     name = suite.name_of(row)
     shade = " The shaded steps at the left are warm-up." if case.warmup.any() else ""
     ranks = f"{len(values)} ranks" if len(values) > 1 else "one rank"
+    ranks += f", the first of {row.repeats} repeats" if row.repeats > 1 else ""
     caption = f"{name}: step time by rank, ms ({ranks}).{shade}{notes['beyond']}" \
               f"{thinned_words(notes['size'])}"
     if many:

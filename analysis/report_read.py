@@ -16,9 +16,11 @@ OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) (?:with|beside
                        r"(?P<bytes>\d+) bytes")
 
 
-def _recipe(case: Case) -> str:
-    recipe = str(case.value("recipe") or case.name.partition("-")[2])
-    return recipe.split("-")[0] if case.suite == "finetune" else recipe
+def recipe_of(suite: str, name: str) -> str:
+    """The part after the size; of finetune without AxB: 124m-plain-compile is plain-compile,
+    1.5b-lora-4x4 is lora."""
+    recipe = name.partition("-")[2]
+    return re.sub(r"-\d+x\d+", "", recipe) if suite == "finetune" else recipe
 
 
 def _batch_settings(case: Case) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def _make_row(file: Results, group: list[Case]) -> Row:
     case = (ok or group)[0]
     run = next((run for run in file.runs if run.number == case.run), None)
     ranks = [int(rank) for rank in case.ranks]
-    recipe = _recipe(case)
+    recipe = recipe_of(case.suite, case.name)
     size = str(case.value("size") or case.name.partition("-")[0])
     row = Row(case.suite, case.name, size, recipe, str(case.value("implementation", "trainsuite")),
               "", 1, max(1, len(ranks)), 0, status=OK if ok else case.status, reason=case.reason,
@@ -134,8 +136,7 @@ def _missing_rows(file: Results) -> list[Row]:
         run = next(run for run in file.runs if name in run.planned)
         like = next((case for case in file.cases), None)
         suite = like.suite if like else _suite_of_argv(run.argv)
-        size, _, recipe = name.partition("-")
-        recipe = recipe.split("-")[0] if suite == "finetune" else recipe
+        size, recipe = name.partition("-")[0], recipe_of(suite, name)
         row = Row(suite, name, size, recipe,
                   str(run.attributes.get("implementation", "trainsuite")), "", 1, 1, 0,
                   status=NOT_MEASURED, reason="its run ended before it", date=run.created_utc,

@@ -108,7 +108,7 @@ class Row:
     @property
     def setting_key(self) -> tuple:
         """Rows of one key differ in recipe only: one program, card, model."""
-        return (self.source, self.gpu, self.size if self.suite == "ddp" else "")
+        return (self.source, self.gpu, self.size)
 
     def same_place(self, other: Row) -> bool:
         """Whether both are known to have run on one set of hosts, and one on GPUs of the other:
@@ -151,6 +151,7 @@ def variant_words(suite: str, recipe: str, place: str) -> str:
                 rest = f"DDP {rest}"  # not the row that runs without communication
         return f"{place}{', ' if rest else ''}{rest}{mode}"
     if suite == "finetune":
-        return METHOD_WORDS.get(recipe.split("-")[0], recipe)
+        method, _, mode = recipe.partition("-")
+        return METHOD_WORDS.get(method, method) + (f", {mode}" if mode else "")
     execution, _, attention = recipe.rpartition("-")
     return f"{execution} + {attention} attention"

@@ -46,8 +46,9 @@ def sdpa_against_naive(suite: Suite) -> Iterator[str]:
 
 def fastest_card(suite: Suite) -> Iterator[str]:
     """The card with the most tokens/s of one program, and what its price is to the next one's."""
-    for source in suite.distinct("source"):
-        yield from _fastest_card_of(suite, [row for row in suite.ok if row.source == source])
+    for kind in dict.fromkeys((row.source, row.size) for row in suite.ok):
+        yield from _fastest_card_of(suite, [row for row in suite.ok
+                                            if (row.source, row.size) == kind])
 
 
 def _fastest_card_of(suite: Suite, rows: list[Row]) -> Iterator[str]:
@@ -57,7 +58,7 @@ def _fastest_card_of(suite: Suite, rows: list[Row]) -> Iterator[str]:
                 row.tokens_per_second > getattr(best.get(row.gpu), "tokens_per_second", 0):
             best[row.gpu] = row
     ranked = sorted(best.values(), key=lambda row: -row.tokens_per_second)
-    if len(ranked) < 2 or len({row.size for row in ranked}) > 1:
+    if len(ranked) < 2:
         return
     first, second = ranked[:2]
     ratio = first.tokens_per_second / second.tokens_per_second

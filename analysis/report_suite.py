@@ -67,6 +67,8 @@ class Suite:
     def name_of(self, row: Row) -> str:
         """The row in words, with what tells it from the others."""
         words = [row.label]
+        if self.name != "ddp" and len(self.distinct("size")) > 1:
+            words.insert(0, row.size.upper() + (" (dry run)" if row.dry_run else ""))
         if self.name == "compile" or len(self.distinct("gpu")) > 1:
             words.append(f"on the {row.gpu}")
         if len(self.distinct("source")) > 1:

@@ -93,6 +93,26 @@ def test_repeats_make_one_row_with_their_median(tmp_path: Path) -> None:
     assert "Single runs" not in page.text
 
 
+def test_compiled_rows_are_told_on_their_own_base(tmp_path: Path) -> None:
+    page = PageReader(render(tmp_path, make_file(
+        tmp_path / "a.h5", ddp_case("1gpu", 0.4), ddp_case("1gpu-compile", 0.2),
+        ddp_case("plain-compile", 0.25))))
+    assert page.column("ddp-table", "Variant") == ["1 GPU", "1 GPU, compile",
+                                                   "2 GPUs, plain DDP, compile"]
+    assert page.column("ddp-table", "Speed-up over 1 GPU, same accumulation") == [
+        "1.00x", "1.00x", "1.60x"]
+    assert page.column("ddp-table", "Speed-up over 1 GPU") == ["1.00x", "2.00x", "3.20x"]
+
+
+def test_a_stand_in_is_in_the_table_and_not_beside_real_bars(tmp_path: Path) -> None:
+    tiny = make_file(tmp_path / "t.h5", ddp_case("1gpu", 0.001, size="tiny", dry_run=True),
+                     device="cpu")
+    html_text = render(tmp_path, ddp_file(tmp_path / "a.h5"), tiny)
+    assert "8,192,000" in PageReader(html_text).column("ddp-table", "Tokens/s")
+    bars = html_text[html_text.index('<figure class="bars headline">'):]
+    assert "8,192,000" not in bars[:bars.index("</figure>")]
+
+
 def test_one_gpu_with_and_without_communication_have_names_of_their_own(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", ddp_case("1gpu-accumulate4", 0.4, ranks=1),
                      ddp_case("accumulate4", 0.4, ranks=1), ddp_case("plain", 0.1, ranks=1),
