@@ -7,13 +7,25 @@
 set -euo pipefail
 project=$(realpath "$(dirname "$0")/..")
 ranks=1 rounds=1 folder=results
+refuse() { echo "jobs/compare.sh: $1" >&2; exit 2; }
+# count <option> <what it counts> <value>
+count() { [[ $3 =~ ^[1-9][0-9]{0,5}$ ]] || refuse "$1 needs a number of $2 from 1, not '$3'"; }
 while [ $# -gt 0 ]; do
     case $1 in
-        -np) ranks=$2; shift 2 ;;
-        --rounds) rounds=$2; shift 2 ;;
-        --folder) folder=$2; shift 2 ;;
+        -np | --rounds | --folder) [ $# -gt 1 ] || refuse "$1 needs a value" ;;
+    esac
+    case $1 in
+        -np) count "$1" ranks "$2"; ranks=$2 ;;
+        --rounds) count "$1" rounds "$2"; rounds=$2 ;;
+        --folder)
+            folder=$2
+            [ -n "$folder" ] && [[ $folder != -* ]] || refuse "--folder needs a folder, not '$2'"
+            [ ! -e "$folder" ] || [ -d "$folder" ] || refuse "--folder $folder: it is no folder"
+            ;;
+        -*) refuse "unknown option '$1' before the suite; jobs/compare.sh alone shows its use" ;;
         *) break ;;
     esac
+    shift 2
 done
 [ $# -gt 0 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 suite=$1
@@ -38,7 +50,7 @@ library=${TRAINSUITE_OPS_LIBRARY:-$(dirname "$binary")/libtrainsuite_ops.so}
 [ -e "$library" ] || library=$(dirname "$binary")/../lib/libtrainsuite_ops.so
 export TRAINSUITE_OPS_LIBRARY=$library
 
-mkdir -p "$folder"
+mkdir -p "$folder" 2> /dev/null || refuse "the folder '$folder' cannot be made; name another"
 stamp=$(date -u +%Y%m%dT%H%M%SZ) status=0
 for round in $(seq "$rounds"); do
     name=$folder/$suite-$stamp-$round

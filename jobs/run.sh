@@ -14,15 +14,23 @@ if [ "${1:-}" = -np ] || [ "${1:-}" = -n ]; then
 fi
 [ $# -gt 0 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
-# GPUs that this run may use on each host.
+# GPUs that this run may use on each host: none without nvidia-smi.
 gpu_count() {
-    if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
-        tr ',' '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c '[0-9A-Za-z]' || true
-    elif command -v nvidia-smi > /dev/null; then
-        { nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ' || true
-    else
-        echo 0
+    local present=0 shown=0 entry entries
+    if command -v nvidia-smi > /dev/null; then
+        present=$({ nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ' || true)
     fi
+    if [ -z "${CUDA_VISIBLE_DEVICES+set}" ]; then
+        echo "$present"
+        return
+    fi
+    IFS=, read -ra entries <<< "$CUDA_VISIBLE_DEVICES"
+    for entry in "${entries[@]}"; do  # CUDA, too, stops at the first that names none
+        [[ $entry =~ ^[0-9A-Za-z] ]] || break
+        [[ ! $entry =~ ^[0-9]+$ || $entry -lt $present ]] || break
+        shown=$((shown + 1))
+    done
+    echo $((shown < present ? shown : present))
 }
 # Whether an option, in either spelling (--name value, --name=value), is among the arguments.
 given() {

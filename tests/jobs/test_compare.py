@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from conftest import PROJECT, run
 
 COMPARE = str(PROJECT / "jobs/compare.sh")
@@ -29,6 +30,29 @@ def test_options_after_dashes_go_to_trainsuite_alone(tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-np"], "-np needs a value"),
+        (["-np", "two", "ddp"], "-np needs a number of ranks from 1, not 'two'"),
+        (["-np", "0", "ddp"], "not '0'"),
+        (["--rounds"], "--rounds needs a value"),
+        (["--rounds", "-1", "ddp"], "--rounds needs a number of rounds from 1, not '-1'"),
+        (["--rounds", "99999999", "ddp"], "--rounds"),
+        (["--folder"], "--folder needs a value"),
+        (["--folder", "", "ddp"], "--folder needs a folder"),
+        (["--folder", "--rounds", "2", "ddp"], "--folder needs a folder, not '--rounds'"),
+        (["--folder", __file__, "ddp"], "it is no folder"),
+        (["--round", "2", "ddp"], "unknown option '--round'"),
+    ],
+)
+def test_bad_options_are_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = run([COMPARE, *arguments], cwd=tmp_path, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith("jobs/compare.sh: ") and words in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_suite_without_twin_is_named(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ Stub = Callable[[str, str], Path]
 TWO_GPUS = "echo 'GPU 0: A (UUID: GPU-0)'; echo 'GPU 1: A (UUID: GPU-1)'"
 
 
-def run_job(stub: Stub, arguments: list[str], **environment: str) -> tuple[list[str], str]:
+def run_job(
+    stub: Stub, arguments: list[str], smi: str = TWO_GPUS, **environment: str
+) -> tuple[list[str], str]:
     """mpirun's arguments, as jobs/run.sh passes them on a host with two GPUs, and what was said."""
-    stub("nvidia-smi", TWO_GPUS)
+    stub("nvidia-smi", smi)
     folder = stub("mpirun", 'for a in "$@"; do echo "$a"; done')
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_VISIBLE", "SLURM_"))}
     done = run(
@@ -37,7 +39,12 @@ def ranks_of(arguments: list[str]) -> str:
     [
         (["ddp"], {}, "2"),
         (["ddp"], {"CUDA_VISIBLE_DEVICES": "1"}, "1"),
-        (["ddp"], {"CUDA_VISIBLE_DEVICES": "0,1,GPU-ab"}, "3"),
+        (["ddp"], {"CUDA_VISIBLE_DEVICES": "0,1"}, "2"),
+        (["ddp"], {"CUDA_VISIBLE_DEVICES": "GPU-1a,MIG-b"}, "2"),
+        (["ddp"], {"CUDA_VISIBLE_DEVICES": "1,-1,0"}, "1"),
+        (["ddp"], {"CUDA_VISIBLE_DEVICES": "0,7,1"}, "1"),  # two GPUs: there is no 7
+        (["ddp"], {"CUDA_VISIBLE_DEVICES": "0,1,GPU-ab"}, "2"),
+        (["ddp"], {"CUDA_VISIBLE_DEVICES": "-1", "SLURM_JOB_NUM_NODES": "3"}, "2"),
         (["ddp"], {"CUDA_VISIBLE_DEVICES": ""}, "2"),
         (["ddp", "--device=cpu"], {}, "2"),
         (["ddp"], {"SLURM_JOB_NUM_NODES": "3"}, "6"),
@@ -77,6 +84,11 @@ def test_nothing_is_added_where_chosen_or_not_needed(
 ) -> None:
     passed, _ = run_job(stub, ["-np", "4", *arguments], **environment)
     assert passed[passed.index("trainsuite") + 1 :] == arguments
+
+
+def test_without_nvidia_smi_there_are_no_gpus(stub: Stub) -> None:
+    passed, _ = run_job(stub, ["ddp"], smi="exit 127", CUDA_VISIBLE_DEVICES="0,1,2")
+    assert ranks_of(passed) == "2"  # as on any machine without a GPU
 
 
 def test_mpirun_waits_before_it_kills(stub: Stub) -> None:
