@@ -54,6 +54,10 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
   set(row.settings, "dry_run", !session.device().cuda);
   set(row.settings, "ranks_total", std::int64_t{session.world().size()});
   set(row.settings, "global_batch", work.micro_batch * work.accumulate * work.ranks);
+  set(row.settings, "suite", work.suite);
+  for (const auto& result : row.results) {
+    if (result.name == "parameters_total") set(row.results, "parameters_trainable", result.value);
+  }
   if (row.status == "ok") add_flops(work, session.device(), row);
 }
 
@@ -65,8 +69,10 @@ Suite ddp_suite() {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";
             workload.run = [&session, instrumented](const Case& work) {
-              auto* communicator = work.communicates ? &session.communicator() : nullptr;
-              return run_training_case(work, session.device(), session.world(), communicator,
+              const auto connect = [&] {
+                return work.communicates ? &session.communicator() : nullptr;
+              };
+              return run_training_case(work, session.device(), session.world(), connect,
                                        instrumented);
             };
             workload.recover = [&session] { session.drop_communicator(); };

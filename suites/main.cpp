@@ -1,10 +1,13 @@
 // trainsuite <suite> [options]: the list of suites, and the way from argv to a result file.
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 
 #include "cli/options.h"
+#include "core/text.h"
 #include "ddp.h"
 #include "result/result_file.h"
 #include "result/statistics.h"
@@ -76,51 +79,91 @@ std::optional<int> answer_alone(const Options& options) {
   return 0;
 }
 
+/// "bf16, attention=cudnn loss=fused block=fused", each combination once.
+std::string chosen_kernels(const std::vector<Case>& cases) {
+  std::vector<std::string> all;
+  for (const auto& one : cases) {
+    auto text = fmt::format("{}, attention={} loss={} block={}", one.precision, one.attention,
+                            one.loss_kernel, one.block_kernel);
+    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+  }
+  return join(all, "; ");
+}
+
+void show_plan(Session& session, const Options& options, const std::vector<Case>& cases,
+               const std::string& path) {
+  print_plan(std::cout, cases,
+             {.cuda = session.device().cuda,
+              .device_name = session.device().name,
+              .ranks = session.world().size(),
+              .hosts = static_cast<int>(session.run_record().hosts.size()),
+              .repeats = options.repeats,
+              .communicator = session.comm_kind(),
+              .link = options.link,
+              .default_sizes = options.sizes.empty(),
+              .output_path = path});
+  std::cout << "Kernels: " << chosen_kernels(cases) << "\n";
+  for (const auto& note : session.notes()) std::cout << "Note: " << note << "\n";
+  std::cout << std::endl;
+}
+
+/// On rank 0 the file that the rows will go to; null elsewhere.
+std::unique_ptr<ResultFile> open_file(World& world, Session& session, const Options& options,
+                                      const std::vector<Case>& cases) {
+  std::unique_ptr<ResultFile> file;
+  all_or_none(world, [&] {
+    if (!world.is_root()) return;
+    auto& run = session.run_record();
+    for (const auto& one : cases) run.planned.push_back(one.name());
+    file = options.out.empty() ? ResultFile::create_default(options.suite, run)
+                               : ResultFile::create(options.out, run);
+  });
+  return file;
+}
+
 int run_suite(World& world, const Options& options, const std::vector<std::string>& argv) {
   const auto& suite = find_suite(options.suite);
-  // Rank 0 alone waits for cases that only it runs; the others must be more patient than it.
-  world.set_deadline(options.time_limit_seconds + (world.is_root() ? 0 : 60));
+  world.set_deadline(options.time_limit_seconds + 60);  // of waits outside cases
+  all_or_none(world, [&] {                              // before anything that takes time
+    if (world.is_root() && !options.plan && !options.out.empty()) {
+      ResultFile::check_creatable(options.out);
+    }
+  });
   Session session(world, options, argv);
   auto cases = selected_cases(suite, options, session.device().cuda, world.size());
-  std::string path = options.out;
-  if (world.is_root() && path.empty()) path = ResultFile::default_path(suite.name);
-  all_or_none(world, [&] {
-    if (world.is_root() && !options.plan) ResultFile::check_creatable(path);
-  });
+  session.check_same_cases(cases);
   session.resolve_kernels(cases);
   if (session.device().cuda) {
     for (auto& one : cases) one.predicted_bytes = suite.predicted_bytes(one);
   }
-  if (world.is_root() && !options.json) {
-    const auto& run = session.run_record();
-    print_plan(std::cout, cases,
-               {.cuda = session.device().cuda,
-                .device_name = session.device().name,
-                .ranks = world.size(),
-                .hosts = static_cast<int>(run.hosts.size()),
-                .repeats = options.repeats,
-                .communicator = session.comm_kind(),
-                .link = options.link,
-                .default_sizes = options.sizes.empty(),
-                .output_path = options.plan ? "" : path});
-    std::cout.flush();
+  if (options.plan) {
+    if (world.is_root()) show_plan(session, options, cases, "");
+    return 0;
   }
-  if (options.plan) return 0;
-
-  std::unique_ptr<ResultFile> file;
-  all_or_none(world, [&] {
-    if (!world.is_root()) return;
-    for (const auto& one : cases) session.run_record().planned.push_back(one.name());
-    file = ResultFile::create(path, session.run_record());
-  });
-  RunnerOptions runner{
-      .repeats = options.repeats, .settings = recorded_settings(options), .quiet = options.json};
-  const auto rows = run_plan(world, cases, suite.workload(session, options), runner, file.get());
+  const auto file = open_file(world, session, options, cases);
+  if (world.is_root() && !options.json) show_plan(session, options, cases, file->path());
+  const auto show = [&](const std::vector<CaseRecord>& rows) {
+    const SummaryFacts facts{session.device().cuda, session.run_record().ranks, file->path()};
+    std::cout << (options.json ? summary_json(rows, facts) : summary_text(rows, facts))
+              << std::flush;
+  };
+  const auto rows = run_plan(world, cases, suite.workload(session, options),
+                             {.repeats = options.repeats,
+                              .settings = recorded_settings(options),
+                              .case_seconds = options.time_limit_seconds,
+                              .interrupted = show,
+                              .quiet = options.json},
+                             file.get());
   if (!world.is_root()) return std::stoi(world.broadcast({}));
   file->finish();
-  const SummaryFacts facts{session.device().cuda, session.run_record().ranks, file->path()};
-  std::cout << (options.json ? summary_json(rows, facts) : summary_text(rows, facts)) << std::flush;
-  return std::stoi(world.broadcast(std::to_string(exit_status(rows))));
+  show(rows);
+  int code = exit_status(rows);
+  if (!std::cout) {
+    code = report(
+        fmt::format("standard output is closed or full; the results are in {}", file->path()), 1,
+        true);
+  }
+  return std::stoi(world.broadcast(std::to_string(code)));
 }
 
 int run_with_mpi(const Options& options, int argc, char** argv) {
@@ -146,9 +189,11 @@ int run_main(int argc, char** argv) {
     selected_cases(find_suite(options.suite), options, choose(options).cuda, launched_size());
     return run_with_mpi(options, argc, argv);
   } catch (const UsageError& error) {
-    // The launcher kills the job at the first bad exit: let rank 0 speak before.
-    if (rank != 0) usleep(1000 * 1000);
-    return report(error.what(), 2, rank == 0);
+    // The launcher kills the job at the first bad exit: let rank 0 speak before. Where it has no
+    // reason to, this rank's words are the only ones.
+    if (rank == 0) return report(error.what(), 2, true);
+    sleep(3);
+    return report(fmt::format("rank {}: {}", rank, error.what()), 2, true);
   } catch (const std::exception& error) {
     return report(error.what(), 1, true);
   }
@@ -157,4 +202,7 @@ int run_main(int argc, char** argv) {
 }  // namespace
 }  // namespace trainsuite
 
-int main(int argc, char** argv) { return trainsuite::run_main(argc, argv); }
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the summary may leave early; the run goes on
+  return trainsuite::run_main(argc, argv);
+}

@@ -1,6 +1,6 @@
 #include "session.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/Context.h>
 #include <unistd.h>
 
 #include <map>
@@ -36,7 +36,25 @@ Settings fingerprint(const Options& options, const Choice& choice) {
   settings.push_back({"suite", options.suite});
   settings.push_back({"device", std::string(choice.cuda ? "cuda" : "cpu")});
   settings.push_back({"communicator", choice.comm});
+  settings.push_back({"--plan", options.plan});
+  settings.push_back({"--json", options.json});
   return settings;
+}
+
+/// Cases of one key share their attention's shape.
+std::string kernel_key(const Case& one) {
+  return fmt::format("{}/{}/{}/{}", one.size, one.micro_batch, one.sequence, one.precision);
+}
+
+/// Kernels that give the same bits each time; those that cannot throw. Before the first CUDA call.
+void require_determinism(const std::string& attention) {
+  if (attention == "cudnn" || attention == "efficient") {
+    fail<UsageError>(
+        "--deterministic: --attention {} may sum in any order; use auto, flash or math", attention);
+  }
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // as cuBLAS's documentation asks
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(true);
 }
 
 }  // namespace
@@ -57,11 +75,12 @@ Session::Session(World& world, const Options& options, const std::vector<std::st
     : world_(world), options_(options) {
   all_or_none(world, [&] {
     comm_kind_ = choose(options).comm;
+    if (options.deterministic) require_determinism(options.attention);
     device_ = choose_device(options.device, world.local_rank(), world.local_size(),
                             options.oversubscribe);
     activate_device(device_, options.memory_limit_gib);
     affinity_ = apply_affinity(device_, world.local_rank(), world.local_size());
-    apply_link({.link = options.link, .interface = options.interface});
+    notes_ = apply_link({.link = options.link, .interface = options.interface});
   });
   check_same_everywhere(world, fingerprint(options, {device_.cuda, comm_kind_}));
   identify(argv);
@@ -89,6 +108,17 @@ void Session::identify(const std::vector<std::string>& argv) {
   for (auto& setting : recorded_environment()) run_.attributes.push_back(std::move(setting));
 }
 
+void Session::check_same_cases(const std::vector<Case>& cases) {
+  Settings settings{{"number of cases", static_cast<std::int64_t>(cases.size())}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    settings.push_back({fmt::format("case {}", i + 1), cases[i].name()});
+    for (auto& setting : case_settings(cases[i])) {
+      settings.push_back({cases[i].name() + " " + setting.name, setting.value});
+    }
+  }
+  check_same_everywhere(world_, settings);
+}
+
 Communicator& Session::communicator() {
   if (!communicator_) {
     communicator_ = make_communicator(comm_kind_, world_,
@@ -109,8 +139,12 @@ void Session::resolve_kernels(std::vector<Case>& cases) {
     if (!world_.is_root()) return;
     for (const auto& one : cases) {
       if (one.attention != "auto") continue;
+      if (options_.deterministic && device_.cuda) {
+        fastest[kernel_key(one)] = "flash";
+        continue;
+      }
       const auto model = gpt2_config(one.size, one.vocabulary, one.sequence);
-      const auto key = fmt::format("{}/{}/{}", one.size, one.micro_batch, one.precision);
+      const auto key = kernel_key(one);
       if (fastest.contains(key)) continue;
       const auto dtype = one.precision == "bf16" ? at::kBFloat16 : at::kFloat;
       fastest[key] = fastest_attention(device_.torch_device(), dtype, one.micro_batch, model.heads,
@@ -120,8 +154,7 @@ void Session::resolve_kernels(std::vector<Case>& cases) {
   });
   fastest = nlohmann::json::parse(world_.broadcast(packed));
   for (auto& one : cases) {
-    const auto key = fmt::format("{}/{}/{}", one.size, one.micro_batch, one.precision);
-    if (one.attention == "auto") one.attention = fastest.at(key);
+    if (one.attention == "auto") one.attention = fastest.at(kernel_key(one));
     for (auto* kernel : {&one.loss_kernel, &one.block_kernel}) {
       if (*kernel == "auto") *kernel = device_.cuda ? "fused" : "reference";
     }

@@ -32,11 +32,16 @@ class Session {
   const std::string& comm_kind() const { return comm_kind_; }
   const RunRecord& run_record() const { return run_; }
   RunRecord& run_record() { return run_; }
+  /// What of the environment the command line overruled, a sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   /// The run's communicator, made at first use. Collective then.
   Communicator& communicator();
   /// After a failure: the communicator is aborted; the next use makes a new one.
   void drop_communicator();
+
+  /// Collective: throws UsageError where the ranks would run different cases.
+  void check_same_cases(const std::vector<Case>& cases);
 
   /// Replaces "auto" in the cases' kernels by what runs: rank 0 measures, all ranks take its word.
   void resolve_kernels(std::vector<Case>& cases);
@@ -51,6 +56,7 @@ class Session {
   std::string comm_kind_;
   std::unique_ptr<Communicator> communicator_;
   RunRecord run_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace trainsuite

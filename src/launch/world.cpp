@@ -86,8 +86,17 @@ void World::poll_watching(Watch watch, const std::function<bool()>& done, const 
   const auto start = Clock::now();
   const double limit = patience.deadline_seconds > 0 ? patience.deadline_seconds : deadline();
   while (!done()) {
-    if (watch == Watch::peers) check_peers();
     const double waited = seconds_since(start);
+    if (watch == Watch::peers) {
+      try {
+        check_peers();
+      } catch (const Timeout& error) {
+        if (waited < 0.1) throw;  // the wait itself was not the reason
+        const std::string awaited = patience.awaited ? "; missing: " + patience.awaited() : "";
+        fail<Timeout>("{} (rank {} waited {:.3g} s for {}{})", error.what(), rank_, waited, what,
+                      awaited);
+      }
+    }
     if (waited >= limit) {
       const std::string awaited = patience.awaited ? "; missing: " + patience.awaited() : "";
       fail<Timeout>("rank {} waited {:.3g} s for {}{}", rank_, waited, what, awaited);

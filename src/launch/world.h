@@ -2,6 +2,7 @@
 // The MPI session: who is here, and talking among ranks outside the measured path.
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -76,8 +77,13 @@ class World {
   bool failure_known();
   /// Every rank calls it at the start of each case, without communication: a failure belongs to the
   /// case in which it is reported, so a rank that is ahead cannot disturb one that still finishes
-  /// the case before.
-  void begin_case();
+  /// the case before. From now on check_peers() and waits throw Timeout once the case has taken
+  /// `limit_seconds` (0: no limit).
+  void begin_case(double limit_seconds = 0);
+  /// A rank whose work is done waits longer, so that the late rank speaks first.
+  void extend_case(double seconds) { case_limit_seconds_ += seconds; }
+  /// The case's limit alone, without talking: cheap enough for every step.
+  void check_time() const;
   /// Collective: waits for all ranks, forgets their failures and makes a fresh communicator for
   /// barrier, broadcast and gather. Throws Timeout naming the ranks that did not come.
   void clear_failures();
@@ -98,6 +104,8 @@ class World {
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, thread_level_ = 0;
   std::string host_;
   double deadline_seconds_ = 1800;
+  double case_limit_seconds_ = 0;  // 0: none
+  std::chrono::steady_clock::time_point case_start_ = std::chrono::steady_clock::now();
   MPI_Comm base_ = MPI_COMM_NULL;      // only duplicated, so its duplications always match
   MPI_Comm control_ = MPI_COMM_NULL;   // barrier, broadcast, gather; replaced after a failure
   MPI_Comm failures_ = MPI_COMM_NULL;  // point-to-point failure notices

@@ -125,6 +125,7 @@ void World::collect_notices() {
 }
 
 void World::check_peers() {
+  check_time();
   const std::lock_guard lock(notices_mutex_);
   collect_notices();
   const auto notice = notices_.find(epoch_);
@@ -138,11 +139,20 @@ bool World::failure_known() {
   return reported_ || notices_.contains(epoch_);
 }
 
-void World::begin_case() {
+void World::begin_case(double limit_seconds) {
   const std::lock_guard lock(notices_mutex_);
   notices_.erase(notices_.begin(), notices_.upper_bound(epoch_));
   ++epoch_;
   reported_ = false;
+  case_limit_seconds_ = limit_seconds;
+  case_start_ = std::chrono::steady_clock::now();
+}
+
+void World::check_time() const {
+  if (case_limit_seconds_ <= 0) return;
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - case_start_;
+  if (taken.count() < case_limit_seconds_) return;
+  fail<Timeout>("the case took longer than {:.4g} s", case_limit_seconds_);
 }
 
 void World::clear_failures() {

@@ -11,11 +11,14 @@
 namespace trainsuite {
 namespace {
 
+constexpr double patience_seconds = 10;  // for the others, beyond a case's limit
+
 /// Runs the case on this rank; a failure becomes an outcome and a notice to the other ranks.
 Outcome run_here(World& world, const Case& work, const Workload& workload) {
   Outcome outcome;
   try {
     if (!work.one_rank || world.is_root()) outcome.record = workload.run(work);
+    world.extend_case(patience_seconds);
     world.agree(true);  // a rank that failed does not come: its notice does
     return outcome;
   } catch (const PeerFailed& error) {
@@ -150,14 +153,20 @@ std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto& work = planned[i];
     const auto repeat = static_cast<std::int64_t>(i / cases.size());
-    if (progress) progress->begin_case();
-    world.begin_case();
+    if (progress) {
+      progress->begin_case();
+      progress->phase("training");
+    }
+    world.begin_case(options.case_seconds);
     const auto mine = run_here(world, work, workload);
     try {
       auto outcomes = settle(world, workload, mine);
       if (world.is_root()) finish(make_row(work, repeat, std::move(outcomes)), work);
-    } catch (const Timeout& error) {  // a rank did not come: the row is kept, the job ends
-      if (world.is_root()) finish(make_row(work, repeat, {{"timeout", error.what(), {}}}), work);
+    } catch (const Error& error) {  // a rank did not come: the row is kept, the job ends
+      const auto reason =
+          mine.reason.empty() ? std::string(error.what()) : mine.reason + "; then " + error.what();
+      if (world.is_root()) finish(make_row(work, repeat, {{"timeout", reason, {}}}), work);
+      if (world.is_root() && options.interrupted) options.interrupted(rows);
       throw;
     }
   }

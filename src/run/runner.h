@@ -22,7 +22,10 @@ struct Workload {
 
 struct RunnerOptions {
   std::int64_t repeats = 1;
-  Settings settings;   // recorded with every row
+  Settings settings;        // recorded with every row
+  double case_seconds = 0;  // limit of a case, 0: none
+  /// The job is about to end early: the rows so far, on rank 0.
+  std::function<void(const std::vector<CaseRecord>&)> interrupted{};
   bool quiet = false;  // no progress on standard output
 };
 

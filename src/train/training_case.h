@@ -1,5 +1,7 @@
 #pragma once
 // Runs one case on this rank: set-up, the timed loop, and what it found.
+#include <functional>
+
 #include "comm/communicator.h"
 #include "device/device.h"
 #include "launch/world.h"
@@ -10,10 +12,10 @@
 namespace trainsuite {
 
 /// Trains `work` for its warm-up and measured steps and returns this rank's series and facts.
-/// `communicator` is null where the case does not communicate. `instrumented` false: only the
-/// loop as a whole is timed. Throws OutOfMemory naming the phase; Error on a loss that is not
-/// finite; Timeout and PeerFailed from waits.
+/// `connect` gives the communicator, or null where the case does not communicate; what it takes is
+/// part of the set-up. `instrumented` false: only the loop as a whole is timed. Throws OutOfMemory
+/// naming the phase; Error on a loss that is not finite; Timeout and PeerFailed from waits.
 RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
-                             Communicator* communicator, bool instrumented);
+                             const std::function<Communicator*()>& connect, bool instrumented);
 
 }  // namespace trainsuite

@@ -155,6 +155,19 @@ TEST(World, AFailureOfTheNextCaseDoesNotDisturbThisOne) {
   world->clear_failures();
 }
 
+TEST(World, ACaseThatTakesTooLongIsGivenUp) {
+  world->begin_case(short_seconds);
+  EXPECT_NO_THROW(world->check_time());
+  EXPECT_THROW(world->poll([] { return false; }, "what never comes"), Timeout);
+  EXPECT_THROW(world->check_time(), Timeout);
+  EXPECT_THROW(world->check_peers(), Timeout);
+  world->extend_case(patient_seconds);
+  EXPECT_NO_THROW(world->check_time());
+  world->begin_case();
+  EXPECT_NO_THROW(world->check_time());
+  world->clear_failures();
+}
+
 TEST(World, StaleNoticesAreIgnored) {
   // Reported, but nobody looks before all have cleared: the notice must not meet the next case.
   for (int i = 0; i < 20; ++i) {
