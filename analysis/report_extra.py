@@ -12,7 +12,7 @@ import gpus
 import report_costs
 from prices import OutOfStock, Price
 from report_costs import Costing
-from report_rows import Row, gib
+from report_rows import Row, gib, on_gpu
 from report_suite import Suite, letter
 from report_tables import Cell, Column, Table, build, figure_cell, missing, text_cell
 from results import Run
@@ -94,7 +94,7 @@ def gpu_table(suites: list[Suite]) -> Table | None:
     for suite in suites:
         for row in suite.rows:
             for one in row.run.ranks if row.run else []:
-                if not one["memory_bytes"]:
+                if not on_gpu(one):
                     continue
                 name = gpus.page_name(one["device_name"])
                 card = cards.setdefault(name, Card(name, one["device_name"], one["memory_bytes"],

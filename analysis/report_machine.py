@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import gpus
-from report_rows import Row, gib
+from report_rows import Row, gib, on_gpu
 from report_suite import SOURCE_WORDS, Suite
 from results import Run
 
@@ -65,7 +65,7 @@ def host_sentence(run: Run, host: str) -> str:
     here = [one for one in run.ranks if one["host"] == host]
     cards: dict[str, tuple[str, int]] = {}
     for one in here:
-        if one["memory_bytes"] or one["uuid"]:
+        if on_gpu(one):
             cards[one["uuid"] or str(one["rank"])] = (one["device_name"], one["memory_bytes"])
     words = [f"{count}x {card_words(*card)}" for card, count in Counter(cards.values()).items()]
     if not cards:
@@ -144,7 +144,7 @@ def method(suite: Suite) -> list[str]:
         parts = [f"{MODELS.get(suite.name, 'Model')} {sizes}",
                  _values(suite, "vocabulary", "vocabulary {}"), DATA.get(suite.name, ""),
                  _values(suite, "sequence", "sequence {}"),
-                 _values(suite, "micro_batch", "micro-batch {} a GPU"),
+                 _values(suite, "micro_batch", "micro-batch {} a rank"),
                  _values(suite, "accumulate", "accumulation {}"),
                  _values(suite, "precision", "compute in {}"), "AdamW",
                  _values(suite, "learning_rate", "learning rate {}"),

@@ -9,7 +9,7 @@ import numpy as np
 
 import gpus
 from figures import all_steps, check_units, rate_of, training_seconds
-from report_rows import NOT_MEASURED, OK, SUITES, Row, place_words, variant_words
+from report_rows import NOT_MEASURED, OK, SUITES, Row, on_gpu, place_words, variant_words
 from results import Case, Results, Run
 
 OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) (?:with|beside) "
@@ -82,14 +82,13 @@ def _fill_figures(row: Row, cases: list[Case]) -> None:
 def _place(row: Row, run: Run | None, ranks: list[int]) -> None:
     """Card, hosts, how many GPUs the machines have, as far as the run saw."""
     identities = [one for one in (run.ranks if run else []) if one["rank"] in ranks or not ranks]
-    names = {one["device_name"] for one in identities if one["device_name"]}
-    on_gpu = any(one["uuid"] or one["memory_bytes"] for one in identities)
-    row.gpu = " + ".join(sorted(map(gpus.page_name, names))) if names and on_gpu else "CPU"
+    names = {one["device_name"] for one in identities if on_gpu(one)}
+    row.gpu = " + ".join(sorted(map(gpus.page_name, names))) if names else "CPU"
     row.gpus = len({one["uuid"] or one["rank"] for one in identities if one["rank"] in ranks}) or 1
     row.hosts = tuple(sorted({one["host"] for one in identities if one["host"]}))
     row.cards = frozenset(one["uuid"] for one in identities if one["uuid"])
     here = [one for one in (run.ranks if run else []) if one["host"] in row.hosts]
-    row.machine_gpus = len({one["uuid"] or one["rank"] for one in here}) if on_gpu else 0
+    row.machine_gpus = len({one["uuid"] or one["rank"] for one in here}) if names else 0
 
 
 def _make_row(file: Results, group: list[Case]) -> Row:

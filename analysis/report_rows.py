@@ -118,6 +118,11 @@ class Row:
         return bool(self.hosts) and self.hosts == other.hosts and cards
 
 
+def on_gpu(identity: dict[str, Any]) -> bool:
+    """Whether a rank's entry is a GPU's: a CPU has a name and memory too, but no UUID."""
+    return bool(identity["uuid"] or identity["pci_bus_id"])
+
+
 def gib(value: float) -> float:
     """Bytes in GiB (2^30)."""
     return value / (1 << 30)

@@ -28,7 +28,7 @@ def run_record(planned: list[str], device: str = H200, ranks: int = 2, host: str
     on_gpu = device.startswith("NVIDIA")
     identities = [results.RankIdentity(
         rank, rank, host, device, f"GPU-{host}-{rank}" if on_gpu else "",
-        f"0000:0{rank}:00.0" if on_gpu else "", 150109880320 if on_gpu else 0, "0-7")
+        f"0000:0{rank}:00.0" if on_gpu else "", 150109880320 if on_gpu else 24 * GIB, "0-7")
         for rank in range(ranks)]
     facts = {"implementation": "trainsuite", "torch_version": "2.11.0+cu130",
              "git_commit": "0123456789abcdef", "git_dirty": False, "ranks_total": ranks,

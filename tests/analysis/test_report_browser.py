@@ -89,7 +89,7 @@ def page(tmp_path_factory) -> str:
     twin = make_file(folder / "twin.h5", ddp_case("1gpu", 0.15, implementation="pytorch"),
                      implementation="pytorch")
     cpu = make_file(folder / "cpu.h5", ddp_case("1gpu", 0.3, size="tiny", dry_run=True),
-                    device="cpu", finish=False, planned=["tiny-1gpu", "tiny-plain"])
+                    device="AMD EPYC", finish=False, planned=["tiny-1gpu", "tiny-plain"])
     many = make_file(folder / "many.h5", ddp_case("independent", 0.1, ranks=12, steps=900),
                      ranks=12)
     finetune = make_file(

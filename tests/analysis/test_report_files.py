@@ -106,7 +106,7 @@ def test_compiled_rows_are_told_on_their_own_base(tmp_path: Path) -> None:
 
 def test_a_stand_in_is_in_the_table_and_not_beside_real_bars(tmp_path: Path) -> None:
     tiny = make_file(tmp_path / "t.h5", ddp_case("1gpu", 0.001, size="tiny", dry_run=True),
-                     device="cpu")
+                     device="AMD EPYC")
     html_text = render(tmp_path, ddp_file(tmp_path / "a.h5"), tiny)
     assert "8,192,000" in PageReader(html_text).column("ddp-table", "Tokens/s")
     bars = html_text[html_text.index('<figure class="bars headline">'):]
@@ -127,12 +127,14 @@ def test_one_gpu_with_and_without_communication_have_names_of_their_own(tmp_path
 
 def test_a_cpu_dry_run_says_so_and_costs_nothing(tmp_path: Path, priced: str) -> None:
     path = make_file(tmp_path / "a.h5", ddp_case("1gpu", 0.1, size="tiny", dry_run=True),
-                     device="cpu")
+                     device="AMD EPYC")
     page = PageReader(render(tmp_path, path, "--prices", priced))
     assert page.column("ddp-table", "Model") == ["TINY (dry run), vocabulary 50,304"]
     assert page.column("ddp-table", "$ per 1B tokens, run day") == ["not priced"]
     assert "no row of it measures a real model" in page.text
-    assert "no GPU, on the CPU" in page.text
+    assert "no GPU, on the CPU" in page.text and "gpu-table" not in page.tables
+    assert page.column("ddp-table", "Variant") == ["1 CPU rank"]
+    assert "What stood out" not in page.text
 
 
 def test_a_run_cut_short_is_named(tmp_path: Path, capsys) -> None:

@@ -60,5 +60,5 @@ def test_software_names_versions_and_commit(tmp_path) -> None:
 
 def test_method_names_shapes_and_steps(tmp_path) -> None:
     sentences = report_machine.method(suite_of(tmp_path))
-    assert "vocabulary 50,304, random tokens, sequence 1,024, micro-batch 8 a GPU" in sentences[0]
+    assert "vocabulary 50,304, random tokens, sequence 1,024, micro-batch 8 a rank" in sentences[0]
     assert "6 steps after 2 of warm-up" in sentences[1]
