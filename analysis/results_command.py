@@ -38,16 +38,25 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> st
         for line in lines)
 
 
+def untimed(case: Case) -> tuple[float, float] | None:
+    """Case.loop_means of a row that is ok and whose steps were not timed one by one."""
+    known = case.status != "ok" or case.median("step_seconds") is not None
+    return None if known else case.loop_means()
+
+
 def summary_row(case: Case) -> list[str]:
     """The cells of one case."""
     low, high = case.p10("step_seconds"), case.p90("step_seconds")
     spread = "-" if low is None else f"{low * 1e3:,.2f}..{high * 1e3:,.2f}"
+    rate = rate_of(case)
+    if means := untimed(case):
+        spread, rate = number(means[0], 2, 1e3), means[1]
     return [
         str(case.value("implementation", "?")),
         case.name + (" (dry run)" if case.value("dry_run") else ""),
         str(case.repeat),
         case.status,
-        number(rate_of(case), 0),
+        number(rate, 0),
         spread,
         number(case.median("exposed_sync_seconds"), 2, 1e3),
         number(case.value("peak_allocated_bytes"), 3, 1 / GIB),
@@ -75,6 +84,9 @@ def summary(paths: list[str]) -> int:
     for case in cases:
         if case.status != "ok":
             print(f"{case.label}: {case.status}: {case.reason or 'no reason given'}")
+    if of_loop := [case.label for case in cases if untimed(case)]:
+        print("means of the loop, all steps after the first, as single steps were not timed "
+              f"(--instrumentation off): {', '.join(dict.fromkeys(of_loop))}")
     for file in files:
         if not file.complete:
             missing = file.missing()

@@ -127,6 +127,21 @@ class Case:
             rate += float(np.median(tokens) / np.median(seconds))
         return rate
 
+    def loop_means(self) -> tuple[float, float] | None:
+        """(step seconds of the slowest rank, tokens/s) as means over the steps after the first,
+        warm-up included: what is known where single steps are not timed. None where the loop is
+        not known either, or the steps differ."""
+        tokens = self.value("tokens_per_step")
+        loops = [self.facts[name].values for name in ("loop_seconds", "loop_steps")
+                 if name in self.facts]
+        if tokens is None or len(loops) != 2 or len(self.ranks) == 0 \
+                or any(not (loop > 0).all() or len(loop) != len(self.ranks) for loop in loops):
+            return None
+        seconds = np.asarray(loops[0] / loops[1], dtype=np.float64)
+        if self.independent():
+            return float(seconds.max()), float((tokens / len(self.ranks) / seconds).sum())
+        return float(seconds.max()), float(tokens / seconds.max())
+
 
 @dataclass
 class Results:

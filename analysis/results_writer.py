@@ -9,15 +9,18 @@ memory only, so a full disk or a kill never meets a half-written HDF5 file.
 from __future__ import annotations
 
 import datetime
+import errno
 import glob
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import BinaryIO
 
 import h5py
 
-from results_durable import cannot_write, create_exclusively, replace_durably, sync_folder
+from results_durable import (cannot_write, create_exclusively, replace_durably, sync_folder,
+                             temporary_name)
 from results_layout import put_case, put_root, put_run
 from results_reader import load, part_paths
 from results_records import CaseRecord, ResultError, RunRecord
@@ -38,13 +41,16 @@ def default_path(suite: str, folder: str = "results") -> str:
     return path
 
 
+def slurm_id(name: str) -> str:
+    """A Slurm id without characters that a file name should not have."""
+    return re.sub("[^A-Za-z0-9._-]", "", os.environ.get(name, ""))
+
+
 def slurm_suffix() -> str:
     """-<job>, or -<array job>_<task> within an array; empty outside Slurm."""
-    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    task, job = slurm_id("SLURM_ARRAY_TASK_ID"), slurm_id("SLURM_JOB_ID")
     if task:
-        job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID", "")
-        return f"-{job}_{task}"
-    job = os.environ.get("SLURM_JOB_ID", "")
+        return f"-{slurm_id('SLURM_ARRAY_JOB_ID') or job}_{task}"
     return f"-{job}" if job else ""
 
 
@@ -59,9 +65,17 @@ def check_creatable(path: str) -> None:
     if os.path.lexists(path + ".parts"):
         raise ResultError(f"--out {path}: '{path}.parts' of an earlier run exists; "
                           "name another file or remove it")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ResultError(f"--out {path}: the folder '{folder}' is not writable; "
-                          "choose another folder")
+    temporary = temporary_name(path)
+    try:  # os.access would say yes to root where nothing can be made
+        open(temporary, "xb").close()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ResultError(f"--out {path}: the name is too long (while written, "
+                              f"{len(temporary) - len(path)} bytes are added to it); "
+                              "give a shorter one") from error
+        raise ResultError(f"--out {path}: the folder '{folder}' is not writable "
+                          f"({error.strerror}); choose another folder") from error
+    os.unlink(temporary)
 
 
 def new_image(fill) -> bytes:

@@ -68,6 +68,31 @@ def test_summary_holds_the_figures_of_several_files(tmp_path: Path, command) -> 
     assert not any(line.startswith(a) for line in lines)
 
 
+def test_summary_of_untimed_steps_is_of_the_loop(tmp_path: Path, command) -> None:
+    plain, alone = sound_case(), sound_case("tiny-independent")
+    alone.settings["recipe"] = "independent"
+    for case in (plain, alone):
+        for rank in case.ranks:
+            rank.series = [one for one in rank.series if not one.name.endswith("_seconds")]
+        case.ranks[0].facts["loop_seconds"] = 1.5  # 3 steps; the other rank's loop took 3 s
+    unknown = copy.deepcopy(plain)
+    unknown.repeat = 1
+    del unknown.ranks[1].facts["loop_seconds"]
+    path = make_file(tmp_path / "a.h5", plain, alone, unknown, sound_case("tiny-timed"),
+                     planned=("tiny-plain", "tiny-independent", "tiny-timed"))
+    done = command("summary", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    cells = [line.split() for line in lines]
+    assert cells[1][4:7] == ["768", "1,000.00", "-"]
+    assert cells[2][2:6] == ["1", "ok", "-", "-"]
+    assert cells[3][4:6] == [f"{384 / 0.5 + 384 / 1.0:,.0f}", "1,000.00"]
+    assert cells[4][4:6] == ["768", "1,000.00..1,000.00"]
+    assert lines[5].endswith(": ddp/tiny-plain/0, ddp/tiny-independent/0")
+    assert "--instrumentation off" in lines[5]
+    assert len(lines) == 6
+
+
 def test_compare_gives_ratios_and_the_largest_loss_gap(tmp_path: Path, command) -> None:
     other = sound_case()
     other.settings |= {"implementation": "pytorch", "seed": 2}
