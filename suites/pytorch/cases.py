@@ -6,9 +6,11 @@ import argparse
 import difflib
 import fnmatch
 import os
+import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import gpt2
 
@@ -74,34 +76,58 @@ class Parser(argparse.ArgumentParser):
 
 
 def give_up(message: str, status: int) -> NoReturn:
-    """Prints one line, once among the ranks of a host, and ends."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    """Prints one line and ends. Of torchrun's ranks one a host says it, of mpirun's the first."""
+    if os.environ.get("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
         print(f"ddp.py: {message}", file=sys.stderr, flush=True)
     raise SystemExit(status)
 
 
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1")
-    return value
+class Once(argparse.Action):
+    """Stores a value, of a switch True; a flag that is given twice is refused."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.given = False
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        if self.given:
+            parser.error(f"{option} is given twice; give it once")
+        self.given = True
+        setattr(namespace, self.dest, True if self.nargs == 0 else values)
 
 
-def not_negative(text: str) -> int:
-    """A whole number from 0."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0")
-    return value
+def whole(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Reads a whole number of that range; the ranges are those of src/cli/flag_table.cpp."""
+
+    def read(text: str) -> int:
+        if re.fullmatch("[0-9]{1,19}", text) and minimum <= int(text) <= maximum:
+            return int(text)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from {minimum} to {maximum}"
+        )
+
+    return read
 
 
-def above_zero(text: str) -> float:
-    """A finite number above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return value
+def above_zero(maximum: float) -> Callable[[str], float]:
+    """Reads a number above 0, at most `maximum`."""
+
+    def read(text: str) -> float:
+        try:
+            if 0 < float(text) <= maximum:
+                return float(text)
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, at most {maximum:g}")
+
+    return read
+
+
+def file_name(text: str) -> str:
+    """A name that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("has an empty value; give a file name")
+    return text
 
 
 def parser() -> Parser:
@@ -112,25 +138,30 @@ def parser() -> Parser:
         description="Data-parallel GPT-2 training in plain PyTorch, measured as `trainsuite ddp`. "
         "Start it alone (one rank) or with torchrun.",
     )
+    p.register("action", None, Once)  # of flags that name no other action
     p.add_argument("--case", action="append", default=[], metavar="GLOB")
     p.add_argument("--size", action="append", default=[], choices=tuple(gpt2.SIZES))
-    p.add_argument("--list", action="store_true", help="print the case names and end")
+    p.add_argument("--list", nargs=0, default=False, help="print the case names and end")
     p.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     p.add_argument("--link", choices=("auto", "shm", "socket"), default="auto")
-    p.add_argument("--memory-limit", type=above_zero, metavar="GIB")
-    p.add_argument("--steps", type=positive)
-    p.add_argument("--warmup", type=not_negative, help="steps before the measured ones")
-    p.add_argument("--repeats", type=positive, default=1)
-    p.add_argument("--micro-batch", type=positive)
-    p.add_argument("--accumulate", type=positive, help="micro-batches of cases that accumulate")
-    p.add_argument("--sequence", type=positive)
-    p.add_argument("--vocabulary", type=positive)
-    p.add_argument("--seed", type=not_negative, default=1)
+    p.add_argument("--memory-limit", type=above_zero(1e6), metavar="GIB")
+    p.add_argument("--steps", type=whole(1, 1000000))
+    p.add_argument("--warmup", type=whole(0, 1000000), help="steps before the measured ones")
+    p.add_argument("--repeats", type=whole(1, 10000), default=1)
+    p.add_argument("--micro-batch", type=whole(1, 65536))
+    p.add_argument(
+        "--accumulate", type=whole(1, 65536), help="micro-batches of cases that accumulate"
+    )
+    p.add_argument("--sequence", type=whole(1, 1048576))
+    p.add_argument("--vocabulary", type=whole(1, 16777216))
+    p.add_argument("--seed", type=whole(0, 2**53 - 1), default=1)
     p.add_argument("--precision", choices=("auto", "bf16", "fp32"), default="auto")
     p.add_argument("--attention", choices=ATTENTION, default="auto")
-    p.add_argument("--learning-rate", type=above_zero)
-    p.add_argument("--out", metavar="FILE")
-    p.add_argument("--ops-library", metavar="FILE", help="libtrainsuite_ops.so")
+    p.add_argument("--learning-rate", type=above_zero(1000))
+    p.add_argument("--out", type=file_name, metavar="FILE")
+    p.add_argument(
+        "--ops-library", type=file_name, metavar="FILE", help="libtrainsuite_ops.so"
+    )
     return p
 
 

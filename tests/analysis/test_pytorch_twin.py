@@ -76,6 +76,8 @@ def test_rows_hold_every_rank_and_step(all_cases) -> None:
         accumulate = 4 if suffix.endswith("accumulate4") or suffix == "both" else 1
         assert row.attrs["status"] == "ok", row.attrs["reason"]
         assert row.attrs["implementation"] == "pytorch"
+        assert row.attrs["ranks"].tolist() == list(range(taking_part))
+        assert (type(row.attrs["ranks_total"]), row.attrs["ranks_total"]) == (np.int64, ranks)
         assert row.attrs["tokens_per_step"] == 2 * 64 * accumulate * taking_part
         assert row["warmup"][:].tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
         for name in ("step_seconds", "host_seconds", "loss", "tokens"):
@@ -150,6 +152,22 @@ def test_two_ranks_train_as_one_with_the_joined_batch(tmp_path: Path) -> None:
     [
         (("--case", "plian"), "did you mean 'plain'?"),
         (("--steps", "0"), "--steps"),
+        (("--steps", "1000001"), "--steps: '1000001' is not a whole number from 1 to 1000000"),
+        (("--steps", "1_0"), "--steps: '1_0'"),
+        (("--warmup", "-1"), "--warmup"),
+        (("--warmup", "1000001"), "--warmup"),
+        (("--repeats", "10001"), "--repeats"),
+        (("--micro-batch", "65537"), "--micro-batch"),
+        (("--accumulate", "65537"), "--accumulate"),
+        (("--sequence", "1048577"), "--sequence"),
+        (("--vocabulary", "16777217"), "--vocabulary"),
+        (("--seed", str(2**53)), "--seed"),
+        (("--memory-limit", "nan"), "--memory-limit: 'nan' is not a number above 0"),
+        (("--learning-rate", "1001"), "--learning-rate: '1001' is not a number above 0, at most"),
+        (("--steps", "3", "--steps", "4"), "--steps is given twice; give it once"),
+        (("--out", "a.h5", "--out", "b.h5"), "--out is given twice"),
+        (("--list", "--list"), "--list is given twice"),
+        (("--out", ""), "--out: has an empty value"),
         (("--stepz", "3"), "--stepz"),
         (("--link", "shm"), "--link shm"),
         (("--attention", "cudnn"), "--attention cudnn"),
@@ -162,6 +180,22 @@ def test_wrong_use_is_one_line(flags: tuple[str, ...], words: str) -> None:
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr
+
+
+def test_lists_may_be_repeated_and_ranges_hold_their_ends() -> None:
+    flags = ("--size", "tiny", "--size", "355m", "--case", "both", "--case", "*plain")
+    flags += ("--steps", "1000000", "--seed", str(2**53 - 1), "--warmup", "0")
+    done = twin(1, "--list", *flags)
+    assert done.stdout.split() == ["355m-plain", "355m-both", "tiny-plain", "tiny-both"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--stepz", "3")])
+def test_mpirun_is_refused_once(flags: tuple[str, ...]) -> None:
+    launcher = ("mpirun", "-q", "-np", "2", "--oversubscribe", "--bind-to", "none")
+    done = run(*launcher, sys.executable, TWIN, "--device", "cpu", *flags)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert (flags[0] if flags else "torchrun") in done.stderr
 
 
 def test_list_names_every_case() -> None:
