@@ -69,7 +69,7 @@ std::vector<Flag> place_flags() {
       {"interface",
        group,
        "NAME",
-       "network interface of the communicator [its own choice]",
+       "network interface of NCCL [its own choice]",
        "interface",
        &Options::interface,
        {},

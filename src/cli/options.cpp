@@ -181,6 +181,9 @@ Options parse_options(int argc, const char* const* argv, const std::vector<std::
     fail<UsageError>("no suite is given; use trainsuite SUITE [flags]. Suites: {}",
                      join(suites, ", "));
   }
+  if (options.plan && options.json) {
+    fail<UsageError>("--plan prints for people; leave --json out");
+  }
   // What the flags alone contradict is said here, before MPI starts.
   if (options.device == "cpu") {
     check_consistency(options, false, options.comm == "nccl" ? "nccl" : "mpi");

@@ -19,16 +19,20 @@ namespace {
   fail("cannot write {}: {}; the cases recorded before are kept", path, std::strerror(code));
 }
 
+[[noreturn]] void fail_to_create(const std::string& path, int code) {
+  fail("cannot create {}: {}; nothing is recorded", path, std::strerror(code));
+}
+
+using Failure = void (*)(const std::string& path, int code);
+
 /// Closes and, unless released, removes the file: nothing stays behind on failure.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-    const std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
-    name_ = fmt::format("{}.{}.{}.{:08x}.tmp", folder, base, getpid(), std::random_device()());
+  /// `failure` throws the error about `path`.
+  TemporaryFile(const std::string& path, Failure failure)
+      : path_(path), failure_(failure), name_(temporary_name(path)) {
     descriptor_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) fail_to_write(path, errno);
+    if (descriptor_ < 0) failure_(path_, errno);
   }
   ~TemporaryFile() {
     if (descriptor_ >= 0) close(descriptor_);
@@ -37,25 +41,27 @@ class TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  void write_synced(const Bytes& content, const std::string& path) {
+  void write_synced(const Bytes& content) {
     std::size_t done = 0;
     while (done < content.size()) {
       const ssize_t count = write(descriptor_, content.data() + done, content.size() - done);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail_to_write(path, errno);
+      if (count < 0) failure_(path_, errno);
       done += static_cast<std::size_t>(count);
     }
     while (fsync(descriptor_) != 0)
-      if (errno != EINTR) fail_to_write(path, errno);
+      if (errno != EINTR) failure_(path_, errno);
     const int closed = close(descriptor_);
     descriptor_ = -1;
-    if (closed != 0 && errno != EINTR) fail_to_write(path, errno);
+    if (closed != 0 && errno != EINTR) failure_(path_, errno);
   }
   const std::string& name() const { return name_; }
   void release() { released_ = true; }
 
  private:
-  std::string name_;
+  const std::string path_;
+  const Failure failure_;
+  const std::string name_;
   int descriptor_ = -1;
   bool released_ = false;
 };
@@ -84,17 +90,24 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+std::string temporary_name(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  const std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
+  return fmt::format("{}.{}.{}.{:08x}.tmp", folder, base, getpid(), std::random_device()());
+}
+
 bool create_exclusively(const std::string& path, const Bytes& content) {
-  TemporaryFile temporary(path);
-  temporary.write_synced(content, path);
+  TemporaryFile temporary(path, fail_to_create);
+  temporary.write_synced(content);
   if (link(temporary.name().c_str(), path.c_str()) != 0) {
     if (errno == EEXIST) return false;
     // File systems without hard links: claim the name, then put the content in its place.
     const int claim = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (claim < 0 && errno == EEXIST) return false;
-    if (claim < 0) fail_to_write(path, errno);
+    if (claim < 0) fail_to_create(path, errno);
     close(claim);
-    if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_write(path, errno);
+    if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_create(path, errno);
     temporary.release();
   }
   sync_folder(folder_of(path));
@@ -102,8 +115,8 @@ bool create_exclusively(const std::string& path, const Bytes& content) {
 }
 
 void replace_durably(const std::string& path, const Bytes& content) {
-  TemporaryFile temporary(path);
-  temporary.write_synced(content, path);
+  TemporaryFile temporary(path, fail_to_write);
+  temporary.write_synced(content);
   if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_write(path, errno);
   temporary.release();
   sync_folder(folder_of(path));

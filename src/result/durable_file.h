@@ -32,6 +32,10 @@ class HeldFile {
 /// The folder part of `path`, "." where it has none.
 std::string folder_of(const std::string& path);
 
+/// A new name beside `path`, of the form that both functions below write to first: it is longer
+/// than `path`.
+std::string temporary_name(const std::string& path);
+
 /// Creates `path` with that content; durable on return. False when the path is taken, which is
 /// then untouched. Throws Error naming the path when it cannot be written.
 bool create_exclusively(const std::string& path, const Bytes& content);

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -22,16 +23,22 @@ bool taken(const std::string& path) {
   return lstat(path.c_str(), &status) == 0;
 }
 
-std::string environment(const char* name) {
+/// A Slurm id without characters that a file name should not have.
+std::string slurm_id(const char* name) {
   const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
+  std::string id = value == nullptr ? "" : value;
+  std::erase_if(id, [](unsigned char letter) {
+    const bool plain = letter < 128 && std::isalnum(letter) != 0;
+    return !plain && letter != '.' && letter != '_' && letter != '-';
+  });
+  return id;
 }
 
 /// -<job>, or -<array job>_<task> within an array; empty outside Slurm.
 std::string slurm_suffix() {
-  const std::string job = environment("SLURM_JOB_ID");
-  const std::string array_job = environment("SLURM_ARRAY_JOB_ID");
-  const std::string task = environment("SLURM_ARRAY_TASK_ID");
+  const std::string job = slurm_id("SLURM_JOB_ID");
+  const std::string array_job = slurm_id("SLURM_ARRAY_JOB_ID");
+  const std::string task = slurm_id("SLURM_ARRAY_TASK_ID");
   if (!task.empty()) return fmt::format("-{}_{}", array_job.empty() ? job : array_job, task);
   return job.empty() ? "" : "-" + job;
 }
@@ -43,6 +50,23 @@ std::string utc_time() {
   char text[32];
   std::strftime(text, sizeof(text), "%Y%m%dT%H%M%SZ", &parts);
   return text;
+}
+
+/// access() would say yes to root where nothing can be made (/sys, a read-only mount): try it,
+/// under the name that is written to first and is the longest.
+void try_to_write(const std::string& path, const std::string& folder) {
+  const std::string name = temporary_name(path);
+  const int probe = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (probe < 0 && errno == ENAMETOOLONG)
+    fail<UsageError>(
+        "--out {}: the name is too long (while written, {} bytes are added to it);"
+        " give a shorter one",
+        path, name.size() - path.size());
+  if (probe < 0)
+    fail<UsageError>("--out {}: the folder '{}' is not writable ({}); choose another folder", path,
+                     folder, std::strerror(errno));
+  close(probe);
+  unlink(name.c_str());
 }
 
 }  // namespace
@@ -72,13 +96,7 @@ void ResultFile::check_creatable(const std::string& path) {
     fail<UsageError>(
         "--out {}: '{}.parts' of an earlier run exists; name another file or remove it", path,
         path);
-  // access() would say yes to root where nothing can be made (/sys, a read-only mount): try it.
-  const int probe = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (probe < 0)
-    fail<UsageError>("--out {}: the folder '{}' is not writable ({}); choose another folder", path,
-                     folder, std::strerror(errno));
-  close(probe);
-  unlink(path.c_str());
+  try_to_write(path, folder);
 }
 
 }  // namespace trainsuite

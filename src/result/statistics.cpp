@@ -51,14 +51,17 @@ const Value* find_value(const Settings& settings, const std::string& name) {
   return at == settings.rend() ? nullptr : &at->value;
 }
 
-std::optional<double> find_number(const CaseRecord& record, const std::string& name) {
-  for (const Settings* settings : {&record.results, &record.settings}) {
-    const Value* value = find_value(*settings, name);
-    if (value == nullptr) continue;
-    if (const auto* whole = std::get_if<std::int64_t>(value)) return static_cast<double>(*whole);
-    if (const auto* real = std::get_if<double>(value)) return *real;
-  }
+std::optional<double> find_number(const Settings& settings, const std::string& name) {
+  const Value* value = find_value(settings, name);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* whole = std::get_if<std::int64_t>(value)) return static_cast<double>(*whole);
+  if (const auto* real = std::get_if<double>(value)) return *real;
   return std::nullopt;
+}
+
+std::optional<double> find_number(const CaseRecord& record, const std::string& name) {
+  const auto result = find_number(record.results, name);
+  return result ? result : find_number(record.settings, name);
 }
 
 bool is_independent(const CaseRecord& record) {
@@ -67,15 +70,20 @@ bool is_independent(const CaseRecord& record) {
   return text != nullptr && (*text == "independent" || text->starts_with("independent-"));
 }
 
+/// Tokens that a rank adds to a step.
+std::optional<double> own_tokens(const CaseRecord& record, const RankRecord& rank) {
+  if (const auto tokens = median_of(rank, "tokens", record.warmup)) return tokens;
+  const std::optional<double> tokens_per_step = find_number(record, "tokens_per_step");
+  if (!tokens_per_step) return std::nullopt;
+  return *tokens_per_step / static_cast<double>(record.ranks.size());
+}
+
 /// Ranks that do not wait for one another each have a rate of their own.
 std::optional<double> independent_rate(const CaseRecord& record) {
-  const std::optional<double> tokens_per_step = find_number(record, "tokens_per_step");
   double rate = 0;
   for (const RankRecord& rank : record.ranks) {
     const auto seconds = median_of(rank, "step_seconds", record.warmup);
-    auto tokens = median_of(rank, "tokens", record.warmup);
-    if (!tokens && tokens_per_step)
-      tokens = *tokens_per_step / static_cast<double>(record.ranks.size());
+    const auto tokens = own_tokens(record, rank);
     if (!seconds || *seconds <= 0 || !tokens) return std::nullopt;
     rate += *tokens / *seconds;
   }
@@ -116,6 +124,24 @@ std::optional<StepSummary> summarize_steps(const CaseRecord& record) {
     summary.slowest_rank = rank.rank;
   }
   return summary;
+}
+
+std::optional<LoopMeans> loop_means(const CaseRecord& record) {
+  LoopMeans means{0, 0};
+  for (const RankRecord& rank : record.ranks) {
+    const auto seconds = find_number(rank.facts, "loop_seconds");
+    const auto steps = find_number(rank.facts, "loop_steps");
+    const auto tokens = own_tokens(record, rank);
+    if (!seconds || !steps || !tokens || *seconds <= 0 || *steps <= 0) return std::nullopt;
+    means.step_seconds = std::max(means.step_seconds, *seconds / *steps);
+    means.tokens_per_second += *tokens * *steps / *seconds;
+  }
+  if (record.ranks.empty()) return std::nullopt;
+  if (is_independent(record)) return means;
+  const std::optional<double> tokens_per_step = find_number(record, "tokens_per_step");
+  if (!tokens_per_step) return std::nullopt;
+  means.tokens_per_second = *tokens_per_step / means.step_seconds;
+  return means;
 }
 
 const Series* find_series(const RankRecord& rank, const std::string& name) {

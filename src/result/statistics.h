@@ -20,6 +20,14 @@ struct StepSummary {
 /// p10/p90. Absent when there is no measured step.
 std::optional<StepSummary> summarize_steps(const CaseRecord& record);
 
+/// Means over the steps after the first, warm-up included, from the ranks' facts `loop_seconds` and
+/// `loop_steps`: what is known where single steps are not timed.
+struct LoopMeans {
+  double step_seconds;       // of the slowest rank
+  double tokens_per_second;  // tokens_per_step / step_seconds; `independent`: sum of own rates
+};
+std::optional<LoopMeans> loop_means(const CaseRecord& record);
+
 /// The named series of one rank, or nullptr.
 const Series* find_series(const RankRecord& rank, const std::string& name);
 

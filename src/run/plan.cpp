@@ -42,6 +42,16 @@ std::vector<std::string> checked_sizes(const std::vector<Case>& all,
 
 [[noreturn]] void fail_no_match(const std::vector<Case>& all, const std::vector<std::string>& sizes,
                                 const std::string& glob) {
+  std::vector<Case> left_out;
+  for (const Case& one : all) {
+    if (glob_matches(glob, one.name())) left_out.push_back(one);
+  }
+  if (!left_out.empty()) {
+    const auto others = join(all_sizes(left_out), ", ");
+    fail<UsageError>(
+        "no case matches {} within --size {}: it names size {}; add --size {}, or leave --size out",
+        quoted(glob), join(sizes, ", "), others, join(all_sizes(left_out), " --size "));
+  }
   const auto recipes = distinct(all, [](const Case& one) { return one.recipe; });
   auto names = recipes;
   for (const Case& one : all) names.push_back(one.name());

@@ -101,6 +101,10 @@ RowFigures row_figures(const CaseRecord& record, const SummaryFacts& facts) {
   figures.tokens_per_second = tokens_per_second(record);
   if (const auto steps = summarize_steps(record)) {
     figures.step_seconds = steps->median_seconds;
+  } else if (const auto means = loop_means(record)) {
+    figures.of_loop = true;
+    figures.step_seconds = means->step_seconds;
+    figures.tokens_per_second = means->tokens_per_second;
   }
   add_spread(record, figures);
   figures.exposed_sync_seconds = exposed_sync(record);

@@ -26,7 +26,8 @@ std::string own_base(const CaseRecord& record) {
 
 std::optional<double> rate_of(const CaseRecord& record) {
   if (record.status != "ok") return std::nullopt;
-  const auto rate = tokens_per_second(record);
+  auto rate = tokens_per_second(record);
+  if (const auto means = loop_means(record); !rate && means) rate = means->tokens_per_second;
   return rate && *rate > 0 ? rate : std::nullopt;
 }
 

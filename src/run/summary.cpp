@@ -65,6 +65,27 @@ std::vector<std::string> drop_unknown_columns(Rows& rows) {
   return dropped;
 }
 
+/// Names the rows whose steps were not timed one by one, and says what figures all rows have.
+std::string rate_notes(const std::vector<CaseRecord>& records, const SummaryFacts& facts) {
+  std::vector<std::string> of_loop;
+  for (const CaseRecord& record : records) {
+    if (row_figures(record, facts).of_loop) of_loop.push_back(row_name(record));
+  }
+  std::string notes;
+  if (of_loop.empty() || of_loop.size() < records.size()) {
+    notes +=
+        "tokens/s: median [p10..p90] over the measured steps, each at its slowest rank;"
+        " independent: sum over ranks of own tokens / own step.\n";
+  }
+  if (!of_loop.empty()) {
+    notes += fmt::format(
+        "Means of the loop, all steps after the first, as single steps were not timed"
+        " (--instrumentation off): {}.\n",
+        of_loop.size() == records.size() ? "all rows" : join(of_loop, ", "));
+  }
+  return notes;
+}
+
 std::string notes_on(const std::vector<CaseRecord>& records, const std::vector<SpeedUp>& ratios,
                      const std::vector<std::string>& absent, const SummaryFacts& facts) {
   std::string notes;
@@ -78,9 +99,7 @@ std::string notes_on(const std::vector<CaseRecord>& records, const std::vector<S
                            *ratios[i].efficiency * 100, record.ranks.size());
     }
   }
-  notes +=
-      "tokens/s: median [p10..p90] over the measured steps, each at its slowest rank; independent:"
-      " sum over ranks of own tokens / own step.\n";
+  notes += rate_notes(records, facts);
   const auto shown = [&](const char* column) {
     return std::find(absent.begin(), absent.end(), column) == absent.end();
   };
@@ -140,6 +159,7 @@ std::string summary_json(const std::vector<CaseRecord>& records, const SummaryFa
     add("tokens_per_second_p10", row.tokens_per_second_p10);
     add("tokens_per_second_p90", row.tokens_per_second_p90);
     add("step_seconds", row.step_seconds);
+    if (row.of_loop) entry["means_of_loop"] = true;
     add("exposed_sync_seconds", row.exposed_sync_seconds);
     add("peak_allocated_bytes", row.peak_allocated_bytes);
     add("peak_reserved_bytes", row.peak_reserved_bytes);

@@ -103,3 +103,15 @@ def test_json_is_all_of_standard_output(program: Program) -> None:
     assert (case["case"], case["status"]) == ("tiny-plain", "ok")
     assert case["tokens_per_second"] > 0
     assert "speed_up_on_1gpu" not in case  # its base did not run
+
+
+def test_untimed_steps_give_means_of_the_loop(program: Program) -> None:
+    """With --instrumentation off there is still a rate, and it is said what it is of."""
+    flags = ["ddp", "--case", "1gpu", *SHORT, "--instrumentation", "off"]
+    ended = program(*flags, timeout=120)
+    assert ended.returncode == 0, ended
+    assert "(--instrumentation off): all rows." in ended.stdout
+    ended = program(*flags, "--json", timeout=120)
+    (case,) = json.loads(ended.stdout)["cases"]
+    assert case["means_of_loop"] is True
+    assert case["tokens_per_second"] == pytest.approx(2 * 64 / case["step_seconds"])

@@ -28,6 +28,12 @@ WRONG = {
     "junk after a number": (["ddp", "--warmup", "3s"], ["--warmup '3s'", "whole number"]),
     "twice": (["ddp", "--seed", "1", "--seed", "2"], ["--seed is given twice"]),
     "surplus": (["ddp", "124m-plain"], ["unexpected '124m-plain'", "quote"]),
+    "case of another size": (
+        ["ddp", "--size", "tiny", "--case", "124m-plain"],
+        ["'124m-plain'", "--size tiny", "add --size 124m"],
+    ),
+    "interface on a CPU": (["ddp", "--interface", "lo"], ["--interface lo", "CPU"]),
+    "plan as JSON": (["ddp", "--plan", "--json"], ["--plan", "leave --json out"]),
     "memory limit on a CPU": (["ddp", "--memory-limit", "32"], ["--memory-limit", "CPU"]),
 }
 
@@ -80,6 +86,13 @@ def test_output_below_a_file(program: Program, tmp_path: Path, ranks: int) -> No
 def test_output_in_a_read_only_folder(program: Program, folder: str, ranks: int) -> None:
     """Folders in which not even root makes files; with /sys only the try itself tells."""
     expect_one_line(program("ddp", "--out", f"{folder}/x.h5", ranks=ranks), [folder])
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_output_with_too_long_a_name(program: Program, tmp_path: Path, ranks: int) -> None:
+    """The name itself could be, the longer one it is first written to could not."""
+    expect_one_line(program("ddp", "--out", "n" * 245, ranks=ranks), ["too long", "shorter"])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ranks", RANKS)

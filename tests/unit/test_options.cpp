@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "cli/flag_table.h"
 #include "cli/options.h"
@@ -155,6 +156,13 @@ TEST(Options, ContradictionsThatFlagsAloneShow) {
   expect_refusal({"ddp", "--device", "cpu", "--comm", "nccl"}, {"--comm nccl", "--comm mpi"});
   expect_refusal({"ddp", "--comm", "mpi", "--link", "socket"}, {"--link socket", "MPI"});
   expect_refusal({"ddp", "--comm", "nccl", "--oversubscribe"}, {"--oversubscribe", "--comm mpi"});
+  expect_refusal({"ddp", "--device", "cpu", "--interface", "eth0"},
+                 {"--interface eth0", "CPU", "leave --interface out"});
+  expect_refusal({"ddp", "--comm", "mpi", "--interface", "eth0"},
+                 {"--interface eth0", "MPI", "leave --interface out, or use --comm nccl"});
+  expect_refusal({"ddp", "--json", "--plan"}, {"--plan", "leave --json out"});
+  EXPECT_NO_THROW(parse({"ddp", "--comm", "nccl", "--interface", "eth0"}));
+  EXPECT_NO_THROW(parse({"ddp", "--plan"}));
   EXPECT_NO_THROW(parse({"ddp", "--comm", "mpi", "--oversubscribe"}));
   EXPECT_NO_THROW(parse({"ddp", "--device", "cpu", "--comm", "mpi", "--link", "auto"}));
 }
@@ -164,6 +172,10 @@ TEST(Consistency, WhatTheDeviceContradicts) {
   EXPECT_THROW(check_consistency(link, false, "mpi"), UsageError);
   EXPECT_THROW(check_consistency(link, true, "mpi"), UsageError);
   EXPECT_NO_THROW(check_consistency(link, true, "nccl"));
+  const Options interface = parse({"ddp", "--interface", "eth0"});
+  EXPECT_THROW(check_consistency(interface, false, "mpi"), UsageError);
+  EXPECT_THROW(check_consistency(interface, true, "mpi"), UsageError);
+  EXPECT_NO_THROW(check_consistency(interface, true, "nccl"));
   const Options capped = parse({"ddp", "--memory-limit", "32"});
   EXPECT_THROW(check_consistency(capped, false, "mpi"), UsageError);
   EXPECT_NO_THROW(check_consistency(capped, true, "nccl"));
@@ -193,6 +205,25 @@ TEST(FlagTable, NamesAreUniqueAndHelpHoldsAll) {
   }
 }
 
+/// What docs/schema.md says of the flags.
+TEST(FlagTable, RecordedNamesAreTheFlagsOwnSaveForUnits) {
+  std::set<std::string> not_recorded;
+  std::map<std::string, std::string> renamed;
+  for (const Flag& flag : flag_table()) {
+    std::string own = flag.name;
+    std::replace(own.begin(), own.end(), '-', '_');
+    if (flag.recorded.empty()) {
+      not_recorded.insert(own);
+    } else if (flag.recorded != own) {
+      renamed[own] = flag.recorded;
+    }
+  }
+  EXPECT_EQ(not_recorded, (std::set<std::string>{"case", "size", "list", "plan", "version", "help",
+                                                 "out", "json"}));
+  EXPECT_EQ(renamed, (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
+                                                         {"time_limit", "time_limit_seconds"}}));
+}
+
 TEST(FlagTable, DefaultsPassTheirOwnChecks) {
   const Options options;
   for (const Flag& flag : flag_table()) {
@@ -213,6 +244,8 @@ TEST(RecordedSettings, HoldValuesUnderTheirNamesAndLeaveUnsetOut) {
   EXPECT_EQ(values.at("link"), Value(std::string("shm")));
   EXPECT_EQ(values.at("micro_batch"), Value(std::int64_t{3}));
   EXPECT_EQ(values.at("deterministic"), Value(true));
+  EXPECT_EQ(values.at("comm"), Value(std::string("auto")));
+  EXPECT_EQ(values.at("time_limit_seconds"), Value(1800.0));
   EXPECT_EQ(values.at("oversubscribe"), Value(false));
   EXPECT_EQ(values.at("seed"), Value(std::int64_t{1}));
   for (const char* absent : {"steps", "accumulate", "interface", "out", "case", "list", ""}) {

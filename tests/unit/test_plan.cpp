@@ -93,6 +93,22 @@ TEST(Select, WholeNamesReachOtherSizesUnlessSizesAreGiven) {
   EXPECT_NE(refusal(options).find("no case matches '355m-both'"), std::string::npos);
 }
 
+TEST(Select, ACaseThatSizeLeavesOutIsSaidToBe) {
+  Options options;
+  options.case_globs = {"124m-plain"};
+  options.sizes = {"tiny"};
+  std::string text = refusal(options);
+  EXPECT_NE(text.find("no case matches '124m-plain' within --size tiny"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("add --size 124m, or leave --size out"), std::string::npos) << text;
+  EXPECT_EQ(text.find("did you mean"), std::string::npos) << text;
+  options.case_globs = {"[13]*-plain"};
+  text = refusal(options);
+  EXPECT_NE(text.find("size 124m, 355m; add --size 124m --size 355m"), std::string::npos) << text;
+  options.case_globs = {"124m-plian"};  // names no case of any size
+  EXPECT_EQ(refusal(options).find("leave --size out"), std::string::npos);
+}
+
 TEST(Select, EveryGlobMustMatch) {
   Options options;
   options.case_globs = {"plain", "nothing"};

@@ -151,6 +151,25 @@ TEST_F(ResultFileTest, RefusesAFolderThatIsNotWritable) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(ResultFileTest, RefusesANameWithoutRoomForItsTemporary) {
+  const std::string longest(200, 'n');
+  ResultFile::create(longest, run_planning({"x"}))->append(row("x"));
+  const std::string longer(250, 'n');  // a name of 250 bytes could itself be made
+  const std::string error = error_of([&] { ResultFile::check_creatable(longer); });
+  EXPECT_EQ(error.find("usage: --out nnn"), 0u) << error;
+  EXPECT_NE(error.find("too long"), std::string::npos) << error;
+  EXPECT_NE(error.find("shorter"), std::string::npos) << error;
+  EXPECT_EQ(std::distance(fs::directory_iterator("."), fs::directory_iterator()), 1);
+}
+
+TEST_F(ResultFileTest, SaysThatNothingIsRecordedWhenItCannotBeCreated) {
+  const std::string error = error_of([] { create_exclusively("no/a.h5", {1}); });
+  EXPECT_EQ(error.find("cannot create no/a.h5: "), 0u) << error;
+  EXPECT_NE(error.find("nothing is recorded"), std::string::npos) << error;
+  EXPECT_EQ(error.find("kept"), std::string::npos) << error;
+  EXPECT_NE(error_of([] { replace_durably("no/a.h5", {1}); }).find("kept"), std::string::npos);
+}
+
 TEST_F(ResultFileTest, RefusesPartsOfAnEarlierRun) {
   fs::create_directory("a.h5.parts");
   EXPECT_NE(error_of([] { ResultFile::check_creatable("a.h5"); }).find("a.h5.parts"),
@@ -259,6 +278,10 @@ TEST_F(ResultFileTest, DefaultPathsCarrySlurmIdsAndNeverCollide) {
   setenv("SLURM_ARRAY_JOB_ID", "70", 1);
   setenv("SLURM_ARRAY_TASK_ID", "4", 1);
   EXPECT_NE(ResultFile::default_path("ddp").find("Z-70_4.h5"), std::string::npos);
+  setenv("SLURM_ARRAY_JOB_ID", "../a b/\n7", 1);
+  setenv("SLURM_ARRAY_TASK_ID", "é/4_.-Z", 1);
+  const std::string odd = ResultFile::default_path("ddp");
+  EXPECT_NE(odd.find("Z-..ab7_4_.-Z.h5"), std::string::npos) << odd;
   unsetenv("SLURM_ARRAY_TASK_ID");
   unsetenv("SLURM_ARRAY_JOB_ID");
   unsetenv("SLURM_JOB_ID");
