@@ -94,7 +94,7 @@ def link_of_result(suite: Suite) -> Iterator[str]:
     if suite.name != "ddp" or not any(row.gpus > 1 for row in suite.ok):
         return
     links = {str(one["link"]) for run in runs_of(suite.measured)
-             for one in getattr(run, "topology", [])}
+             for one in run.topology}
     published = " ".join(text.get("topology", "") for text in suite.published_texts())
     nvlink = any(link.startswith("NV") for link in links)
     pcie = "no NVLink" in published or (links and not nvlink)

@@ -96,7 +96,7 @@ def hardware(suite: Suite) -> list[str]:
     sentences = [host_sentence(run, host) for run in runs
                  for host in dict.fromkeys(one["host"] for one in run.ranks)]
     for run in runs:
-        links = getattr(run, "topology", [])
+        links = run.topology
         sentence = topology_sentence(links)
         if sentence:
             sentences.append(sentence)

@@ -18,6 +18,7 @@ RANK_TYPE = np.dtype([("rank", "<i8"), ("local_rank", "<i8"), ("host", TEXT),
 HOST_TYPE = np.dtype([("host", TEXT), ("cpu_model", TEXT), ("kernel", TEXT),
                       ("virtualisation", TEXT), ("sockets", "<i8"), ("cores", "<i8"),
                       ("ram_bytes", "<i8")])
+LINK_TYPE = np.dtype([("host", TEXT), ("gpu_a", "<i8"), ("gpu_b", "<i8"), ("link", TEXT)])
 INTEGER_UNITS = ("byte", "token")
 RESERVED = ("ranks", "result_names")  # attributes of a row that no setting can take
 EXACT_FLOAT64 = 2**53  # beyond it float64 skips whole numbers
@@ -121,6 +122,7 @@ def put_run(file: h5py.File, number: int, run: RunRecord) -> None:
     put_texts(group, "planned", run.planned)
     put_table(group, "ranks", run.ranks, RANK_TYPE)
     put_table(group, "hosts", run.hosts, HOST_TYPE)
+    put_table(group, "topology", run.topology, LINK_TYPE)
 
 
 def put_series(group: h5py.Group, record: CaseRecord) -> None:

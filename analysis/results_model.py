@@ -30,6 +30,7 @@ class Run:
     attributes: dict[str, Value]
     ranks: list[dict[str, Any]]
     hosts: list[dict[str, Any]]
+    topology: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass

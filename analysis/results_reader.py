@@ -138,7 +138,7 @@ def _read_runs(path: str, file: h5py.File) -> list[Run]:
         values = _values(group)
         runs.append(Run(int(number), values.pop("created_utc", ""), values.pop("argv", []),
                         values.pop("planned", []), values, _table(group, "ranks"),
-                        _table(group, "hosts")))
+                        _table(group, "hosts"), _table(group, "topology")))
     return runs
 
 

@@ -63,6 +63,16 @@ class HostIdentity:
 
 
 @dataclass
+class GpuLink:
+    """How two GPUs of a host are linked, as nvidia-smi topo names it: NV#, PIX, PXB, PHB, ..."""
+
+    host: str
+    gpu_a: int
+    gpu_b: int
+    link: str
+
+
+@dataclass
 class RunRecord:
     """One invocation."""
 
@@ -72,6 +82,7 @@ class RunRecord:
     attributes: dict[str, Value] = field(default_factory=dict)  # versions, environment, Slurm ids
     ranks: list[RankIdentity] = field(default_factory=list)
     hosts: list[HostIdentity] = field(default_factory=list)
+    topology: list[GpuLink] = field(default_factory=list)
 
 
 @dataclass
