@@ -99,7 +99,8 @@ def time_gelu(ops, width: int) -> None:
     with torch.no_grad():
         row(f"bias_gelu {width}, forward", microseconds(lambda: ops.bias_gelu(x, bias)),
             microseconds(lambda: functional.gelu(x, approximate="tanh")), 4.0 * elements)
-    row(f"bias_gelu {width}, both ways", microseconds(both_ways(ops.bias_gelu, (x, bias), upstream)),
+    row(f"bias_gelu {width}, both ways",
+        microseconds(both_ways(ops.bias_gelu, (x, bias), upstream)),
         microseconds(both_ways(theirs, (x, bias), upstream)), 10.0 * elements)
 
 
