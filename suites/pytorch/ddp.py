@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import traceback
 from statistics import median
 
@@ -17,7 +16,7 @@ import torch
 import cases
 import record
 from cases import Case, UsageError, give_up
-from launch import World, load_ops, release_memory
+from launch import World, leave, load_ops, release_memory
 from results import CaseRecord, ResultError, ResultWriter, check_creatable, default_path
 from train import Measured, run_case
 
@@ -43,8 +42,6 @@ def main() -> int:
         return run_all(plan, world, options)
     except ResultError as error:
         give_up(str(error), 1)
-    finally:
-        world.close()
 
 
 def check_attention(attention: str, world: World) -> None:
@@ -122,4 +119,4 @@ def summary(row: CaseRecord) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ LINK_ENVIRONMENT: dict[str, dict[str, str]] = {
 }
 CONTROL_WAIT = timedelta(minutes=60)  # other ranks wait while rank 0 runs alone
 TRAINING_WAIT = timedelta(minutes=5)  # a collective of the training
+TRAINING_WAIT_CPU = timedelta(minutes=1)  # over gloo, where nothing else tells of a failed rank
 
 
 class World:
@@ -58,31 +60,27 @@ class World:
             if len(set(uuids)) < len(uuids):
                 raise UsageError("two ranks share one GPU: start at most one rank a GPU")
 
-    def close(self) -> None:
-        """Leaves the other ranks."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
     @contextmanager
     def training_group(self) -> Iterator[dist.ProcessGroup]:
         """A fresh group for one case's gradients; collective. After a failure it is given up
         without waiting for ranks that may still be in a collective of it."""
-        group = dist.new_group(backend=self.backend, timeout=TRAINING_WAIT)
+        wait = TRAINING_WAIT if self.cuda else TRAINING_WAIT_CPU
+        group = dist.new_group(backend=self.backend, timeout=wait)
         try:
             dist.all_reduce(torch.zeros(1, device=self.device), group=group)  # connects now
             yield group
         except BaseException:
             if self.cuda:
                 group.abort()
-            else:
-                dist.destroy_process_group(group)  # the others see their connections end
-            raise
+            raise  # a gloo group is given up; ranks that wait in it reach its timeout
         self._done_groups.append(group)
 
     def drop_groups(self) -> None:
         """Ends the groups of cases that went well, once all ranks are known to be done."""
         while self._done_groups:
-            dist.destroy_process_group(self._done_groups.pop())
+            group = self._done_groups.pop()
+            if self.cuda:
+                dist.destroy_process_group(group)
 
     def all_gather(self, thing: Any) -> list[Any]:
         """Every rank's object in rank order."""
@@ -160,3 +158,17 @@ def load_ops(requested: str | None) -> None:
             torch.ops.load_library(path)
         except OSError as error:
             raise UsageError(f"ops library {str(path)!r} cannot be loaded: {error}") from error
+
+
+def leave(status: int) -> NoReturn:
+    """Ends this rank; where all went well, once every rank is done.
+
+    Without interpreter shutdown, and gloo's groups are never destroyed: tearing one down now and
+    then ended the process with "terminate called without an active exception" (torch 2.11, two
+    ranks on a CPU).
+    """
+    if dist.is_initialized() and status == 0:
+        dist.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
