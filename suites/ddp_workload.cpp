@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include "model/gpt2.h"
 #include "result/statistics.h"
+#include "run/plan.h"
 #include "session.h"
 #include "suite.h"
 #include "train/training_case.h"
@@ -34,29 +35,21 @@ void add_flops(const Case& work, const DeviceInfo& device, CaseRecord& row) {
   }
 }
 
-void set(Settings& settings, const std::string& name, Value value) {
-  for (auto& setting : settings) {
-    if (setting.name == name) {
-      setting.value = std::move(value);
-      return;
-    }
-  }
-  settings.push_back({name, std::move(value)});
-}
-
 void describe(Session& session, const Case& work, CaseRecord& row) {
-  set(row.settings, "implementation", std::string("trainsuite"));
-  set(row.settings, "compile_mode", std::string("eager"));
-  set(row.settings, "communicator", work.communicates ? session.comm_kind() : "none");
-  set(row.settings, "kernels",
-      fmt::format("attention={} loss={} block={}", work.attention, work.loss_kernel,
-                  work.block_kernel));
-  set(row.settings, "dry_run", !session.device().cuda);
-  set(row.settings, "ranks_total", std::int64_t{session.world().size()});
-  set(row.settings, "global_batch", work.micro_batch * work.accumulate * work.ranks);
-  set(row.settings, "suite", work.suite);
+  const auto kernels = fmt::format("attention={} loss={} block={}", work.attention,
+                                   work.loss_kernel, work.block_kernel);
+  row.settings = merged_settings(
+      row.settings, {{"implementation", std::string("trainsuite")},
+                     {"compile_mode", std::string("eager")},
+                     {"communicator", work.communicates ? session.comm_kind() : "none"},
+                     {"kernels", kernels},
+                     {"dry_run", !session.device().cuda},
+                     {"ranks_total", std::int64_t{session.world().size()}},
+                     {"suite", work.suite}});
   for (const auto& result : row.results) {
-    if (result.name == "parameters_total") set(row.results, "parameters_trainable", result.value);
+    if (result.name != "parameters_total") continue;
+    row.results.push_back({"parameters_trainable", Value(result.value)});
+    break;
   }
   if (row.status == "ok") add_flops(work, session.device(), row);
 }
