@@ -15,7 +15,8 @@ import results
 
 KILLS = 24
 STEPS = 2000
-SMALL = 200_000  # so that copies, parts and joins all happen within 50 rows
+COPIES, PARTS = 1 << 40, 1  # below so many bytes each row makes a new copy; beyond, a part file
+DEADLINE_SECONDS = 120
 
 PYTHON_STREAM = textwrap.dedent("""
     import sys
@@ -35,13 +36,24 @@ PYTHON_STREAM = textwrap.dedent("""
 """)
 
 
-def killed_after(command: list[str], rows: int, seconds: float) -> list[str]:
-    """What the program said before it was killed, `seconds` after it said `rows` rows are safe."""
+def wait_for(path: Path) -> None:
+    """Returns once `path` was seen to exist."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never appeared"
+
+
+def killed_after(command: list[str], rows: int, seconds: float, awaited: Path) -> list[str]:
+    """What the program said before it was killed, `seconds` after it said that `rows` rows are
+    safe and `awaited` was there."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        lines = [process.stdout.readline().strip() for _ in range(rows + 1)]
-        assert lines[0] == "created"
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
+        try:
+            lines = [process.stdout.readline().strip() for _ in range(rows + 1)]
+            assert lines[0] == "created"
+            wait_for(awaited)
+            time.sleep(seconds)
+        finally:
+            process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().split()
     return lines[1:]
 
@@ -49,16 +61,18 @@ def killed_after(command: list[str], rows: int, seconds: float) -> list[str]:
 @pytest.mark.parametrize("language", ["c++", "python"])
 def test_killed_at_random_moments(language: str, tmp_path: Path, result_sample: str) -> None:
     chance = random.Random(20260102)
-    states = set()
     folder = Path(results.__file__).parent
     for kill in range(KILLS):
         path = tmp_path / f"{kill}.h5"
         program = [result_sample, "stream"] if language == "c++" else \
             [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r})\n"
              + PYTHON_STREAM]
-        told = killed_after([*program, str(path), str(SMALL), "100000", str(STEPS)],
-                            rows=chance.randrange(50), seconds=chance.uniform(0, 0.03))
-        states.add(Path(f"{path}.parts").exists())
+        parts = Path(f"{path}.parts")
+        small, awaited = (PARTS, parts) if kill % 2 else (COPIES, path)
+        told = killed_after([*program, str(path), str(small), "100000", str(STEPS)],
+                            rows=chance.randrange(50), seconds=chance.uniform(0, 0.03),
+                            awaited=awaited)
+        assert small == PARTS or not parts.exists()
         read = results.load(path)
         repeats = [case.repeat for case in read.cases]
         assert repeats == list(range(len(repeats)))
@@ -71,4 +85,3 @@ def test_killed_at_random_moments(language: str, tmp_path: Path, result_sample: 
         assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
         assert len(results.load(path).cases) == len(repeats)
         path.unlink()
-    assert states == {True, False}, "no kill met a run with part files, or none without"
