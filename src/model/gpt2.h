@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "model/parameters.h"
+
 namespace trainsuite {
 
 struct Gpt2Config {
@@ -23,23 +25,9 @@ std::vector<std::string> gpt2_sizes();
 /// Throws Error for an unknown size.
 Gpt2Config gpt2_config(const std::string& size, std::int64_t vocabulary, std::int64_t positions);
 
-/// One parameter: its name (transformers' names without the "transformer." prefix), shape (linear
-/// weights [out, in]) and initial values: constant where `init_std` is 0, else random (counter
-/// hash) with mean 0 and that standard deviation.
-struct ParameterSpec {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  double init_std = 0;
-  double init_constant = 0;
-};
+/// Names as transformers', without the "transformer." prefix.
 std::vector<ParameterSpec> gpt2_parameters(const Gpt2Config& config);
 
-/// One use of a parameter in the forward pass. The tied embedding has two: as embedding (fp32) and
-/// as head (compute dtype), so that each gradient is had as soon as it is ready.
-struct ParameterUse {
-  std::size_t parameter;  // index into gpt2_parameters
-  bool compute_dtype;     // used in the compute dtype (matrices and their biases) or fp32
-};
 /// In the order of the forward pass: backward finishes them from last to first.
 std::vector<ParameterUse> gpt2_uses(const Gpt2Config& config);
 

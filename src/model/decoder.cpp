@@ -1,0 +1,126 @@
+#include "model/decoder.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+
+#include "core/error.h"
+#include "model/linear_cross_entropy.h"
+
+namespace trainsuite {
+namespace {
+
+constexpr std::int64_t kIgnoredTarget = -100;
+
+/// RMSNorm in fp32, then `dtype`.
+at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                at::ScalarType dtype) {
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor rstd = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + epsilon);
+  return (wide * rstd * weight.to(at::kFloat)).to(dtype);
+}
+
+/// Rotates x [tokens, heads, head_width] by its tokens' angles, halves against each other.
+at::Tensor rotated(const at::Tensor& x, const RotaryTable& rotary, const TokenLayout& layout) {
+  const std::int64_t half = x.size(2) / 2;
+  const at::Tensor rows = x.view({layout.batch, layout.sequence, x.size(1), x.size(2)});
+  const std::vector<std::int64_t> by_token{-1, layout.sequence, 1, half};
+  const at::Tensor cosine = rotary.cosine.view(by_token), sine = rotary.sine.view(by_token);
+  const std::vector<at::Tensor> parts = rows.chunk(2, -1);
+  const at::Tensor turned = at::cat(
+      {parts[0] * cosine - parts[1] * sine, parts[1] * cosine + parts[0] * sine}, /*dim=*/-1);
+  return turned.to(x.scalar_type()).view(x.sizes());
+}
+
+at::Tensor attention(const at::Tensor& h, const BlockWeights& weights, const RotaryTable& rotary,
+                     const TokenLayout& layout, const DecoderShape& shape) {
+  const std::int64_t all_heads = shape.heads + 2 * shape.key_value_heads;
+  const at::Tensor joint = apply(weights.qkv, h);
+  const at::Tensor qkv = joint.view({h.size(0), all_heads, joint.size(1) / all_heads});
+  const std::vector<at::Tensor> parts =
+      qkv.split_with_sizes({shape.heads + shape.key_value_heads, shape.key_value_heads}, 1);
+  const std::vector<at::Tensor> qk =
+      rotated(parts[0], rotary, layout).split_with_sizes({shape.heads, shape.key_value_heads}, 1);
+  const at::Tensor out = causal_attention(qk[0], qk[1], parts[1], layout, shape.naive_attention);
+  return apply(weights.output, out);
+}
+
+at::Tensor mlp(const at::Tensor& h, const BlockWeights& weights) {
+  const std::vector<at::Tensor> parts = apply(weights.gate_up, h).chunk(2, -1);
+  return apply(weights.down, at::silu(parts[0]) * parts[1]);
+}
+
+}  // namespace
+
+RotaryTable rotary_table(std::int64_t positions, std::int64_t head_width, double base,
+                         at::Device device) {
+  const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat);
+  const at::Tensor exponents = at::arange(0, head_width, 2, options) / head_width;
+  const at::Tensor frequencies = 1.0 / at::pow(base, exponents);
+  const at::Tensor angles = at::outer(at::arange(positions, options), frequencies);
+  return {angles.cos().to(device), angles.sin().to(device)};
+}
+
+std::size_t decoder_block_size(bool qkv_bias) { return qkv_bias ? 7 : 6; }
+
+BlockWeights dense_block(at::TensorList p) {
+  if (p.size() != decoder_block_size(true) && p.size() != decoder_block_size(false)) {
+    fail("decoder block: {} parameters given, 7 (with q, k, v biases) or 6 needed", p.size());
+  }
+  const std::size_t rest = p.size() - 4;
+  const at::Tensor bias = p.size() == decoder_block_size(true) ? p[2] : at::Tensor();
+  return {p[0], {p[1], bias}, {p[rest], {}}, p[rest + 1], {p[rest + 2], {}}, {p[rest + 3], {}}};
+}
+
+at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
+                         const RotaryTable& rotary, const TokenLayout& layout,
+                         const DecoderShape& shape) {
+  const at::Tensor attention_input =
+      norm(x, weights.attention_norm, shape.norm_epsilon, input_dtype(weights.qkv));
+  const at::Tensor middle = x + attention(attention_input, weights, rotary, layout, shape);
+  const at::Tensor mlp_input =
+      norm(middle, weights.mlp_norm, shape.norm_epsilon, input_dtype(weights.gate_up));
+  return middle + mlp(mlp_input, weights);
+}
+
+at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
+                             const at::Tensor& head, const at::Tensor& targets, double scale,
+                             double norm_epsilon, bool fused) {
+  const at::Tensor hidden = norm(x, norm_weight, norm_epsilon, head.scalar_type());
+  if (fused) return linear_cross_entropy(hidden, head, targets, scale);
+  const at::Tensor logits = at::linear(hidden, head).to(at::kFloat);
+  return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
+}
+
+at::Tensor decoder_loss(const DecoderConfig& config, at::TensorList uses, const RotaryTable& rotary,
+                        const at::Tensor& tokens, const at::Tensor& targets, double scale,
+                        const DecoderChoices& choices) {
+  const std::size_t step = decoder_block_size(config.qkv_bias);
+  const std::size_t expected = 3 + static_cast<std::size_t>(config.layers) * step;
+  if (uses.size() != expected) {
+    fail("decoder_loss: {} parameter uses given, {} has {}", uses.size(), config.name, expected);
+  }
+  if (tokens.dim() != 2 || tokens.numel() == 0 || targets.sizes() != tokens.sizes()) {
+    fail("decoder_loss: tokens and targets must both be [batch, sequence] and not empty");
+  }
+  const TokenLayout layout{tokens.size(0), tokens.size(1)};
+  const DecoderShape shape{config.heads, config.key_value_heads, config.norm_epsilon,
+                           choices.naive_attention};
+  at::Tensor x = at::embedding(uses[0], tokens.reshape({-1}), /*padding_idx=*/-1,
+                               /*scale_grad_by_freq=*/false, choices.sparse_gradient);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const auto first = 1 + static_cast<std::size_t>(layer) * step;
+    x = decoder_block(x, dense_block(uses.slice(first, step)), rotary, layout, shape);
+  }
+  return decoder_head_loss(x, uses[expected - 2], uses[expected - 1], targets.reshape({-1}), scale,
+                           config.norm_epsilon, choices.fused_loss);
+}
+
+}  // namespace trainsuite

@@ -1,0 +1,21 @@
+#pragma once
+// Causal grouped-query attention over a batch of rows of equal length.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace trainsuite {
+
+/// How tokens [batch x sequence] lie: row by row. Padding stands on the right, where no causal
+/// query of a real token looks.
+struct TokenLayout {
+  std::int64_t batch, sequence;
+};
+
+/// q [tokens, heads, head_width]; k, v [tokens, key_value_heads, head_width], a key head for each
+/// heads / key_value_heads query heads in order. Returns [tokens, heads x head_width].
+/// `naive`: scores, mask, fp32 softmax and sum as operators of their own.
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const TokenLayout& layout, bool naive);
+
+}  // namespace trainsuite
