@@ -19,7 +19,7 @@ set_target_properties(trainsuite trainsuite_ops PROPERTIES
   INSTALL_RPATH_USE_LINK_PATH ON)  # a site's own MPI or HDF5
 
 install(TARGETS trainsuite trainsuite_ops RUNTIME DESTINATION bin LIBRARY DESTINATION lib)
-foreach(name results report compare export)
+foreach(name results report compare export prepare-data)
   install(PROGRAMS cmake/trainsuite-analysis.sh DESTINATION bin RENAME trainsuite-${name})
 endforeach()
 install(FILES jobs/env.sh DESTINATION share/trainsuite)
