@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from cases import UsageError
+from flags import UsageError
 
 LINK_ENVIRONMENT: dict[str, dict[str, str]] = {
     "auto": {},

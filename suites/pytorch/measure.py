@@ -6,12 +6,21 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from statistics import median
 
 import torch
 
 PHASES = ("data", "forward", "backward", "exposed_sync", "optimizer")
 LAST_PHASE = "optimizer"  # ends where the next step starts, so the phases make up the step
+
+
+@dataclass
+class Measured:
+    """What one rank measured: values a step, and scalars."""
+
+    series: dict[str, list[float]] = field(default_factory=dict)
+    facts: dict[str, int | float | str] = field(default_factory=dict)
 
 
 class StepClock:

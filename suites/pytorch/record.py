@@ -1,22 +1,28 @@
-"""From measurements to the records of the result file."""
+"""From measurements to the records of the result file, for every suite."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from cases import Case
-from gpt2 import SIZES
+from flags import Named
 from launch import World
 from machine import host_identity, rank_identity, software, utc_now
+from measure import Measured
 from results import CaseRecord, RankRecord, RankSeries, RunRecord
-from train import Measured
 
-SUITE = "ddp"
+Outcome = tuple[str, str, Measured]  # status, reason, measurements of one rank
+FLAGS = {  # recorded as given, under the names of docs/schema.md
+    "link": "link",
+    "memory_limit": "memory_limit_gib",
+    "repeats": "repeats",
+    "seed": "seed",
+}
 
 
-def run_record(world: World, options: argparse.Namespace, cases: list[Case]) -> RunRecord:
+def run_record(world: World, cases: Sequence[Named], versions: dict[str, str]) -> RunRecord:
     """This invocation; collective, of use on rank 0."""
     identities = world.all_gather((rank_identity(world), host_identity()))
     hosts = {host.host: host for _, host in identities}
@@ -26,6 +32,7 @@ def run_record(world: World, options: argparse.Namespace, cases: list[Case]) -> 
         planned=[case.name for case in cases],
         attributes={
             **software(world),
+            **versions,
             "implementation": "pytorch",
             "dry_run": not world.cuda,
             "ranks_total": world.size,
@@ -35,61 +42,44 @@ def run_record(world: World, options: argparse.Namespace, cases: list[Case]) -> 
     )
 
 
-def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str, Any]:
-    """Flags and derived settings of a row."""
-    ranks = 1 if case.one_rank else world.size
-    batch = case.micro_batch * case.accumulate * ranks
+def common_settings(
+    suite: str, case: Named, world: World, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Settings that rows of every suite have."""
     return {
-        "suite": SUITE,
+        "suite": suite,
         "implementation": "pytorch",
         "compile_mode": "eager",
-        "communicator": world.backend if case.communicates else "none",
         "size": case.size,
         "recipe": case.recipe,
         "ranks_total": world.size,
-        "one_rank": case.one_rank,
-        "communicates": case.communicates,
         "device": world.device.type,
-        "link": options.link,
-        "memory_limit_gib": options.memory_limit,
-        "steps": case.steps,
-        "warmup": case.warmup,
-        "repeats": options.repeats,
-        "micro_batch": case.micro_batch,
-        "accumulate": case.accumulate,
-        "sequence": case.sequence,
-        "vocabulary": case.vocabulary,
-        "seed": case.seed,
-        "precision": case.precision,
-        "attention": case.attention,
-        "learning_rate": case.learning_rate,
-        "wire": case.wire if case.communicates else "none",
-        "tokens_per_step": batch * case.sequence,
-        "global_batch": batch,
         "dry_run": not world.cuda,
+        **{recorded: getattr(options, flag) for flag, recorded in FLAGS.items()},
     }
 
 
 def case_record(
-    case: Case,
+    name: str,
     repeat: int,
-    world: World,
-    options: argparse.Namespace,
-    gathered: list[tuple[str, str, Measured]],
+    warmup: int,
+    settings: dict[str, Any],
+    gathered: list[Outcome],
 ) -> CaseRecord:
-    """A row from (status, reason, measured) of every rank that took part, in rank order."""
+    """A row from what every rank that took part says, in rank order."""
     status, reason = worst(gathered)
     record = CaseRecord(
-        suite=SUITE,
-        name=case.name,
+        suite=settings["suite"],
+        name=name,
         repeat=repeat,
         status=status,
         reason=reason,
-        settings=settings(case, world, options),
+        settings=settings,
     )
     if status != "ok":
         return record
-    record.warmup = [index < case.warmup for index in range(case.warmup + case.steps)]
+    steps = max(len(measured.series["step_seconds"]) for _, _, measured in gathered)
+    record.warmup = [index < warmup for index in range(steps)]
     for rank, (_, _, measured) in enumerate(gathered):
         series = [
             RankSeries(name, unit(name), [float(value) for value in values])
@@ -97,38 +87,25 @@ def case_record(
         ]
         record.ranks.append(RankRecord(rank, series, dict(measured.facts)))
     record.results |= row_results([measured for _, _, measured in gathered])
-    kernel = str(record.results.pop("attention_kernel"))
-    record.settings |= {"attention": kernel, "kernels": f"attention={kernel} loss=reference"}
-    record.results |= flops(case)
-    hashes = {measured.facts["final_weights_hash"] for _, _, measured in gathered}
-    if case.communicates:
-        record.checks["replicas_equal"] = len(hashes) == 1
-        if len(hashes) > 1:
-            record.status = "failed"
-            record.reason = "the replicas' weights differ after the last step"
     return record
 
 
-def flops(case: Case) -> dict[str, float]:
-    """FLOPs a token, forward and backward, with and without causal halving (Chowdhery et al.
-    2022, PaLM, appendix B): 6 a matrix parameter (head included, input embeddings excluded) and
-    12 x layers x width x sequence of attention."""
-    layers, width, _ = SIZES[case.size]
-    matrices = 6.0 * (12 * layers * width * width + case.vocabulary * width)
-    attention = 12.0 * layers * width * case.sequence
-    return {
-        "flops_per_token": matrices + attention / 2,
-        "flops_per_token_uncausal": matrices + attention,
-    }
+def check_replicas(record: CaseRecord, ranks: list[Measured]) -> None:
+    """All ranks must end with the same weights; a row where they do not has failed."""
+    hashes = {measured.facts["final_weights_hash"] for measured in ranks}
+    record.checks["replicas_equal"] = len(hashes) == 1
+    if len(hashes) > 1:
+        record.status = "failed"
+        record.reason = "the replicas' weights differ after the last step"
 
 
-def worst(gathered: list[tuple[str, str, Measured]]) -> tuple[str, str]:
+def worst(gathered: list[Outcome]) -> tuple[str, str]:
     """Status and reason of the row. Lack of memory comes before failures, which are what the
     other ranks then see of it."""
-    for wanted in ("oom", "failed"):
+    for wanted in ("oom", "failed", "timeout", "skipped"):
         for rank, (status, reason, _) in enumerate(gathered):
             if status == wanted:
-                return status, f"rank {rank}: {reason}"
+                return status, reason if wanted == "skipped" else f"rank {rank}: {reason}"
     return "ok", ""
 
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,15 @@ from torch.nn.parallel import DistributedDataParallel
 import gpt2
 from cases import Case
 from launch import World
-from measure import MemoryGauge, NoClock, StepClock, host_launch_seconds, no_garbage_collection, synchronize
+from measure import (
+    Measured,
+    MemoryGauge,
+    NoClock,
+    StepClock,
+    host_launch_seconds,
+    no_garbage_collection,
+    synchronize,
+)
 
 KERNELS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -27,14 +34,6 @@ KERNELS = {
     "math": SDPBackend.MATH,
 }
 LAUNCH_SEQUENCE = 16  # tokens of a step so small that only launching costs
-
-
-@dataclass
-class Measured:
-    """What one rank measured: values a step, and scalars."""
-
-    series: dict[str, list[float]] = field(default_factory=dict)
-    facts: dict[str, int | float | str] = field(default_factory=dict)
 
 
 class Trainer:

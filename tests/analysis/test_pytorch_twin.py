@@ -206,10 +206,10 @@ def test_list_names_every_case() -> None:
 FAULTY = f"""
 import gc, sys, weakref
 sys.path.insert(0, {str(TWIN.parent)!r})
-import torch, ddp, train
+import torch, ddp, session, train
 
 models, kept = [], []
-build, step, release = train.gpt2.build, train.Trainer.step, ddp.release_memory
+build, step, release = train.gpt2.build, train.Trainer.step, session.release_memory
 
 
 def watched_build(*arguments):
@@ -229,7 +229,7 @@ def watched_release(device):
 
 
 train.gpt2.build, train.Trainer.step = watched_build, failing_step
-ddp.release_memory = watched_release
+session.release_memory = watched_release
 status = ddp.main()
 assert len(models) >= 2 and not kept, f"{{len(kept)}} of {{len(models)}} models outlive their case"
 ddp.leave(status)
