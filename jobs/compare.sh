@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
         --rounds) count "$1" rounds "$2"; rounds=$2 ;;
         --folder)
             folder=$2
-            [ -n "$folder" ] && [[ $folder != -* ]] || refuse "--folder needs a folder, not '$2'"
+            [[ $folder == [!-]* ]] || refuse "--folder needs a folder, not '$2'"
             [ ! -e "$folder" ] || [ -d "$folder" ] || refuse "--folder $folder: it is no folder"
             ;;
         -*) refuse "unknown option '$1' before the suite; jobs/compare.sh alone shows its use" ;;

@@ -1,53 +1,38 @@
 #!/usr/bin/env bash
-# jobs/run.sh [-np N] <suite> [options of trainsuite]
+# jobs/run.sh [-np N] [--hostfile FILE] <suite> [options of trainsuite]
 # Sets up where needed, then runs trainsuite under mpirun. Without -np: one rank per GPU, or 2 on a
 # machine with none. More ranks than GPUs share them, over the MPI communicator, and this is said.
-# TRAINSUITE_MPIRUN names another launcher that takes Open MPI's options.
+# --hostfile: on the hosts of FILE, one a line, each with as many GPUs as this one and this folder.
+# TRAINSUITE_MPIRUN names another launcher that takes Open MPI's options, TRAINSUITE_BINARY another
+# trainsuite; then nothing is set up.
 set -euo pipefail
 project=$(realpath "$(dirname "$0")/..")
 prefix=$(cd "$project" && realpath -m "${TRAINSUITE_PREFIX:-.venv}")
+# shellcheck source=jobs/launch.sh
+. "$project/jobs/launch.sh"
+refuse() { echo "jobs/run.sh: $1" >&2; exit 2; }
 ranks=
-if [ "${1:-}" = -np ] || [ "${1:-}" = -n ]; then
-    ranks=${2:-}
-    [[ $ranks =~ ^[1-9][0-9]*$ ]] || { echo "jobs/run.sh: $1 needs a number of ranks" >&2; exit 2; }
+while :; do
+    case ${1:-} in
+        -np | -n)
+            ranks=${2:-}
+            [[ $ranks =~ ^[1-9][0-9]*$ ]] || refuse "$1 needs a number of ranks" ;;
+        --hostfile)
+            hostfile=${2:-}
+            [ -r "$hostfile" ] || refuse "--hostfile $hostfile: no such file"
+            [ "$(host_count "$hostfile")" -gt 0 ] || refuse "--hostfile $hostfile: names no host" ;;
+        -*) refuse "unknown option '$1' before the suite; jobs/run.sh alone shows its use" ;;
+        *) break ;;
+    esac
     shift 2
-fi
-[ $# -gt 0 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-
-# GPUs that this run may use on each host: none without nvidia-smi.
-gpu_count() {
-    local present=0 shown=0 entry entries
-    if command -v nvidia-smi > /dev/null; then
-        present=$({ nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ' || true)
-    fi
-    if [ -z "${CUDA_VISIBLE_DEVICES+set}" ]; then
-        echo "$present"
-        return
-    fi
-    IFS=, read -ra entries <<< "$CUDA_VISIBLE_DEVICES"
-    for entry in "${entries[@]}"; do  # CUDA, too, stops at the first that names none
-        [[ $entry =~ ^[0-9A-Za-z] ]] || break
-        [[ ! $entry =~ ^[0-9]+$ || $entry -lt $present ]] || break
-        shown=$((shown + 1))
-    done
-    echo $((shown < present ? shown : present))
-}
-# Whether an option, in either spelling (--name value, --name=value), is among the arguments.
-given() {
-    local name=$1 argument
-    shift
-    for argument in "$@"; do
-        case $argument in "$name" | "$name"=*) return 0 ;; esac
-    done
-    return 1
-}
-on_cpu() { [[ " $* " == *" --device cpu "* || " $* " == *" --device=cpu "* ]]; }
-
-"$project/jobs/setup.sh" >&2
+done
+[ $# -gt 0 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ -n "${TRAINSUITE_BINARY:-}" ] || "$project/jobs/setup.sh" >&2
 
 gpus=$(gpu_count)
 ! on_cpu "$@" || gpus=0
 hosts=${SLURM_JOB_NUM_NODES:-1}
+[ -z "$hostfile" ] || hosts=$(host_count "$hostfile")
 if [ -z "$ranks" ]; then
     ranks=$((gpus > 0 ? gpus * hosts : 2))
 fi
@@ -60,6 +45,9 @@ fi
 
 # shellcheck disable=SC1091
 . "$prefix/bin/activate"
-# mpirun kills the other ranks a second after the first ends badly; rank 0 may still be writing.
-exec "${TRAINSUITE_MPIRUN:-mpirun}" -q --mca odls_base_sigkill_timeout 30 -np "$ranks" \
-    trainsuite "$@" "${shared[@]}"
+# shellcheck source=jobs/env.sh
+TRAINSUITE_ENV=mpi . "$project/jobs/env.sh"
+mpirun_command "$ranks"
+program=trainsuite
+[ -z "$hostfile" ] || program=$prefix/bin/trainsuite  # the other hosts have no PATH of ours yet
+exec "${launch[@]}" "${TRAINSUITE_BINARY:-$program}" "$@" "${shared[@]}"

@@ -45,6 +45,7 @@ parse() {
 # --- system packages: asked for by what is needed, not by package name, so that a site's own
 # compiler, MPI or HDF5 counts.
 has() { command -v "$1" > /dev/null 2>&1; }
+has_daemon() { has "$1" || [ -x "/usr/sbin/$1" ]; }
 has_header() {
     has c++ && printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" |
         c++ -std=c++17 -x c++ "${@:2}" -E - > /dev/null 2>&1
@@ -70,6 +71,10 @@ missing_packages() {
     [ $tests = 1 ] || return 0
     { has_header gtest/gtest.h && has_library libgtest.a; } || echo libgtest-dev
     { has chromium && has chromedriver; } || echo chromium chromium-driver fonts-dejavu-core
+    has shellcheck || echo shellcheck
+    [ "$(id -u)" = 0 ] || return 0  # the tests labelled root
+    { has_daemon slurmctld && has_daemon slurmd && has_daemon munged; } || echo slurm-wlm munge
+    has_daemon ip || echo iproute2
 }
 install_system_packages() {
     local missing

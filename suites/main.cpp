@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "core/text.h"
 #include "ddp.h"
+#include "launch/launched.h"
 #include "result/result_file.h"
 #include "result/statistics.h"
 #include "run/agreement.h"
@@ -40,21 +41,6 @@ const Suite& find_suite(const std::string& name) {
   fail<UsageError>("unknown suite '{}'", name);
 }
 
-int launcher_variable(std::initializer_list<const char*> names, int otherwise) {
-  for (const char* name : names) {
-    if (const char* value = std::getenv(name)) return std::atoi(value);
-  }
-  return otherwise;
-}
-
-/// Before MPI is up only the launcher's environment tells which rank this is.
-int launched_rank() {
-  return launcher_variable({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}, 0);
-}
-int launched_size() {
-  return launcher_variable({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}, 1);
-}
-
 int report(const std::string& message, int code, bool speak) {
   if (speak) std::cerr << "trainsuite: " << message << std::endl;
   return code;
@@ -72,7 +58,8 @@ std::optional<int> answer_alone(const Options& options) {
     std::cout << version_line() << std::endl;
   } else if (options.list) {
     const auto& suite = find_suite(options.suite);
-    print_list(std::cout, suite.cases(options, choose(options).cuda, launched_size()), options);
+    print_list(std::cout, suite.cases(options, choose(options).cuda, launched_size(std::getenv)),
+               options);
   } else {
     return std::nullopt;
   }
@@ -181,12 +168,17 @@ int run_with_mpi(const Options& options, int argc, char** argv) {
 }
 
 int run_main(int argc, char** argv) {
-  const int rank = launched_rank();
+  const int rank = launched_rank(std::getenv);
   try {
     const auto options = parse_options(argc, argv, suite_names());
     if (rank != 0 && (options.help || options.version || options.list)) return 0;
     if (const auto code = answer_alone(options)) return *code;
-    selected_cases(find_suite(options.suite), options, choose(options).cuda, launched_size());
+    if (const auto mistake = launch_mistake(std::getenv)) return report(*mistake, 2, rank == 0);
+    selected_cases(find_suite(options.suite), options, choose(options).cuda,
+                   launched_size(std::getenv));
+    if (!options.interface.empty()) {
+      if (const auto note = use_interface(options.interface)) report(*note, 0, rank == 0);
+    }
     return run_with_mpi(options, argc, argv);
   } catch (const UsageError& error) {
     // The launcher kills the job at the first bad exit: let rank 0 speak before. Where it has no

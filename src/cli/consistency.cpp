@@ -13,12 +13,6 @@ void check_cpu(const Options& options, const std::string& comm) {
         " leave --link out",
         options.link);
   }
-  if (!options.interface.empty()) {
-    fail<UsageError>(
-        "--interface {} is the network interface of NCCL and this run is on a CPU, without NCCL;"
-        " leave --interface out",
-        options.interface);
-  }
   if (options.memory_limit_gib) {
     fail<UsageError>(
         "--memory-limit caps a GPU's allocator and this run is on a CPU;"
@@ -41,12 +35,6 @@ void check_consistency(const Options& options, bool cuda, const std::string& com
         "--link {} chooses among NCCL's paths and this run communicates over MPI;"
         " leave --link out, or use --comm nccl",
         options.link);
-  }
-  if (!options.interface.empty() && comm != "nccl") {
-    fail<UsageError>(
-        "--interface {} is the network interface of NCCL and this run communicates over MPI;"
-        " leave --interface out, or use --comm nccl",
-        options.interface);
   }
   if (options.oversubscribe && comm == "nccl") {
     fail<UsageError>(

@@ -69,7 +69,7 @@ std::vector<Flag> place_flags() {
       {"interface",
        group,
        "NAME",
-       "network interface of NCCL [its own choice]",
+       "network interface of NCCL and MPI between hosts [their own choice]",
        "interface",
        &Options::interface,
        {},

@@ -25,7 +25,7 @@ struct Options {
   std::string comm = "auto";    // auto|nccl|mpi
   std::string link = "auto";    // auto|shm|socket
   bool oversubscribe = false;
-  std::string interface;                   // of NCCL's sockets; empty: its own choice
+  std::string interface;                   // of NCCL and MPI between hosts; empty: theirs
   std::optional<double> memory_limit_gib;  // cap on the device allocator, GiB
   // how much
   std::optional<std::int64_t> steps, warmup, micro_batch, accumulate, sequence, vocabulary;

@@ -32,7 +32,7 @@ WRONG = {
         ["ddp", "--size", "tiny", "--case", "124m-plain"],
         ["'124m-plain'", "--size tiny", "add --size 124m"],
     ),
-    "interface on a CPU": (["ddp", "--interface", "lo"], ["--interface lo", "CPU"]),
+    "unknown interface": (["ddp", "--interface", "no0"], ["--interface no0", "it has lo"]),
     "plan as JSON": (["ddp", "--plan", "--json"], ["--plan", "leave --json out"]),
     "memory limit on a CPU": (["ddp", "--memory-limit", "32"], ["--memory-limit", "CPU"]),
 }

@@ -18,7 +18,8 @@ def run_job(
     """mpirun's arguments, as jobs/run.sh passes them on a host with two GPUs, and what was said."""
     stub("nvidia-smi", smi)
     folder = stub("mpirun", 'for a in "$@"; do echo "$a"; done')
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_VISIBLE", "SLURM_"))}
+    unwanted = ("CUDA_VISIBLE", "SLURM_", "TRAINSUITE_BINARY")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     done = run(
         [str(PROJECT / "jobs/run.sh"), *arguments],
         env=clean
@@ -96,7 +97,9 @@ def test_mpirun_waits_before_it_kills(stub: Stub) -> None:
     assert int(passed[passed.index("odls_base_sigkill_timeout") + 1]) >= 10
 
 
-@pytest.mark.parametrize("arguments", [["-np", "two", "ddp"], ["-np"], []])
+@pytest.mark.parametrize(
+    "arguments", [["-np", "two", "ddp"], ["-np"], [], ["--hostfile"], ["--np", "2", "ddp"]]
+)
 def test_run_refuses_a_bad_start(arguments: list[str]) -> None:
     assert run([str(PROJECT / "jobs/run.sh"), *arguments]).returncode == 2
 
@@ -183,3 +186,24 @@ def test_activation_sets_mpi_and_leaves_the_library_path(stub: Stub) -> None:
     assert found["OMPI_MCA_mpi_yield_when_idle"] == "1"
     assert "torch/lib" not in found.get("LD_LIBRARY_PATH", "") and "TRAINSUITE_ENV" not in found
     assert Path(shutil.which("trainsuite", path=found["PATH"]) or "") == PREFIX / "bin/trainsuite"
+
+
+def test_a_hostfile_reaches_mpirun_with_the_environment(stub: Stub, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("# two nodes\nn1 slots=2\n\nn2  # the other\n", encoding="utf-8")
+    passed, _ = run_job(stub, ["--hostfile", str(hosts), "ddp"], NCCL_DEBUG="WARN")
+    assert passed[passed.index("--hostfile") + 1] == str(hosts)
+    assert ranks_of(passed) == "4"  # two GPUs on each
+    exported = {passed[i + 1] for i, word in enumerate(passed) if word == "-x"}
+    assert {"PATH", "NCCL_DEBUG"} <= exported and "HOME" not in exported
+    assert passed[-2:] == [str(PREFIX.resolve() / "bin/trainsuite"), "ddp"]
+
+
+@pytest.mark.parametrize("content", [None, "", "# nobody\n\n"])
+def test_a_hostfile_without_hosts_is_refused(tmp_path: Path, content: str | None) -> None:
+    hosts = tmp_path / "hosts"
+    if content is not None:
+        hosts.write_text(content, encoding="utf-8")
+    done = run([str(PROJECT / "jobs/run.sh"), "--hostfile", str(hosts), "ddp"])
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert str(hosts) in done.stderr
