@@ -86,6 +86,12 @@ class StepClock:
         return seconds
 
 
+    def issuing(self) -> str:
+        """The phase whose work the host is giving out."""
+        after = {"optimizer": "data", "data": "forward", "forward": "backward"}
+        return after.get(self._labels[-1] if self._labels else "optimizer", "optimizer")
+
+
 class NoClock:
     """A clock that records nothing."""
 
@@ -146,6 +152,21 @@ class MemoryGauge:
             "case_peak_allocated_bytes": max(self.before[0], *self.allocated),
             "case_peak_reserved_bytes": max(self.before[1], *self.reserved),
         }
+
+
+@contextmanager
+def memory_exhaustion(phase: Callable[[], str], device: torch.device) -> Iterator[None]:
+    """Says in which phase memory ran out, and beside how many bytes, in trainsuite's words."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        held = ""
+        if device.type == "cuda":
+            allocated = torch.cuda.max_memory_allocated(device)
+            reserved = torch.cuda.max_memory_reserved(device)
+            held = f" beside {allocated} bytes allocated and {reserved} reserved"
+        request = str(error).partition(". GPU")[0]
+        raise MemoryError(f"out of memory in {phase()}{held}: {request}") from None
 
 
 @contextmanager

@@ -23,6 +23,10 @@ class Skipped(Exception):
     """A case that cannot run here; its text is the row's reason."""
 
 
+class CaseFailed(Exception):
+    """A failure that was told where it happened; its text is the row's reason."""
+
+
 @dataclass
 class Suite:
     """A suite's own parts. A case has `name`, `size`, `recipe`, `one_rank`, `warmup`."""
@@ -110,6 +114,8 @@ def attempt(suite: Suite, case: Any, world: World) -> Outcome:
         return "oom", str(error) or "out of host memory", Measured()
     except TimeoutError as error:
         return "timeout", str(error), Measured()
+    except CaseFailed as error:
+        return "failed", str(error), Measured()
     except Exception as error:  # noqa: BLE001: a failed row is a result, the next case runs
         traceback.print_exc()
         lines = str(error).splitlines() or [""]

@@ -23,6 +23,7 @@ from measure import (
     NoClock,
     StepClock,
     host_launch_seconds,
+    memory_exhaustion,
     no_garbage_collection,
     synchronize,
 )
@@ -188,15 +189,16 @@ def run_steps(trainer: Trainer, gauge: MemoryGauge, measured: Measured) -> None:
     trainer.clock = clock
     gauge.begin_loop()
     start = time.perf_counter()
-    for step in range(total):
+    with memory_exhaustion(clock.issuing, device):
+        for step in range(total):
+            clock.boundary()
+            trainer.step(step, case.micro_batch, case.sequence)
+            gauge.end_step()
+            if step == 0:
+                synchronize(device)
+                loop_start = time.perf_counter()
         clock.boundary()
-        trainer.step(step, case.micro_batch, case.sequence)
-        gauge.end_step()
-        if step == 0:
-            synchronize(device)
-            loop_start = time.perf_counter()
-    clock.boundary()
-    synchronize(device)
+        synchronize(device)
     loop_end = time.perf_counter()
     trainer.clock = NoClock()
     measured.facts |= {
