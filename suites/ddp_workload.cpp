@@ -1,6 +1,7 @@
 // How a case of the ddp suite runs, and what its rows say beside the measurements.
 #include <fmt/format.h>
 
+#include "compiling.h"
 #include "ddp.h"
 #include "device/device.h"
 #include "model/gpt2.h"
@@ -40,7 +41,7 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
                                    work.loss_kernel, work.block_kernel);
   row.settings = merged_settings(
       row.settings, {{"implementation", std::string("trainsuite")},
-                     {"compile_mode", std::string("eager")},
+                     {"compile_mode", work.execution},
                      {"communicator", work.communicates ? session.comm_kind() : "none"},
                      {"kernels", kernels},
                      {"dry_run", !session.device().cuda},
@@ -61,12 +62,13 @@ Suite ddp_suite() {
           [](Session& session, const Options& options) {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";
-            workload.run = [&session, instrumented](const Case& work) {
+            const auto choice = compile_choice(options);
+            workload.run = [&session, instrumented, choice](const Case& work) {
               const auto connect = [&] {
                 return work.communicates ? &session.communicator() : nullptr;
               };
               return run_training_case(work, session.device(), session.world(), connect,
-                                       instrumented);
+                                       instrumented, choice);
             };
             workload.recover = [&session] { session.drop_communicator(); };
             workload.describe = [&session](const Case& work, CaseRecord& row) {

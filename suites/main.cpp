@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "cli/options.h"
+#include "compiling.h"
 #include "core/text.h"
 #include "ddp.h"
 #include "launch/launched.h"
@@ -120,6 +121,8 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   auto cases = selected_cases(suite, options, session.device().cuda, world.size());
   session.check_same_cases(cases);
   session.resolve_kernels(cases);
+  skip_graph_rows(cases, session.device().cuda, session.comm_kind());
+  if (!options.plan) check_compiling(session, options, cases);
   if (session.device().cuda) {
     for (auto& one : cases) one.predicted_bytes = suite.predicted_bytes(one);
   }

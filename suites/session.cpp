@@ -155,8 +155,9 @@ void Session::resolve_kernels(std::vector<Case>& cases) {
   fastest = nlohmann::json::parse(world_.broadcast(packed));
   for (auto& one : cases) {
     if (one.attention == "auto") one.attention = fastest.at(kernel_key(one));
-    for (auto* kernel : {&one.loss_kernel, &one.block_kernel}) {
-      if (*kernel == "auto") *kernel = device_.cuda ? "fused" : "reference";
+    if (one.loss_kernel == "auto") one.loss_kernel = device_.cuda ? "fused" : "reference";
+    if (one.block_kernel == "auto") {  // Inductor fuses the reference's operators itself
+      one.block_kernel = device_.cuda && one.execution == "eager" ? "fused" : "reference";
     }
   }
 }

@@ -24,6 +24,14 @@ std::vector<Flag> selection_flags() {
        &Options::sizes,
        {},
        {}},
+      {"execution",
+       group,
+       "NAME",
+       "rows of one kind: eager, compile (AOTInductor) or graph (that in a CUDA graph)",
+       "",
+       &Options::execution,
+       {"eager", "compile", "graph"},
+       {}},
       {"list", group, "", "print the names of the cases and end", "", &Options::list, {}, {}},
       {"plan", group, "", "print what would run, and end", "", &Options::plan, {}, {}},
       {"version", group, "", "print the version and end", "", &Options::version, {}, {}},
@@ -210,6 +218,28 @@ std::vector<Flag> recipe_flags() {
   };
 }
 
+std::vector<Flag> compile_flags() {
+  const std::string group = "Compiling";
+  return {
+      {"compile-cache",
+       group,
+       "DIR",
+       "folder of compiled packages [~/.cache/trainsuite]",
+       "",
+       &Options::compile_cache,
+       {},
+       {}},
+      {"cold",
+       group,
+       "",
+       "each compiled case starts from an empty cache of its own",
+       "cold",
+       &Options::cold,
+       {},
+       {}},
+  };
+}
+
 std::vector<Flag> result_flags() {
   const std::string group = "Result";
   return {
@@ -238,7 +268,8 @@ std::vector<Flag> result_flags() {
 const std::vector<Flag>& flag_table() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> all;
-    for (auto part : {selection_flags, place_flags, amount_flags, recipe_flags, result_flags}) {
+    for (auto part :
+         {selection_flags, place_flags, amount_flags, recipe_flags, compile_flags, result_flags}) {
       for (Flag& flag : part()) all.push_back(std::move(flag));
     }
     return all;

@@ -16,6 +16,7 @@ struct Options {
   // what
   std::vector<std::string> case_globs;
   std::vector<std::string> sizes;
+  std::string execution;  // eager|compile|graph; empty: the suite's own rows
   bool list = false;
   bool plan = false;
   bool version = false;
@@ -39,6 +40,9 @@ struct Options {
   std::optional<double> learning_rate;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
   bool deterministic = false;
+  // compiling
+  std::string compile_cache;  // folder; empty: default_compile_cache()
+  bool cold = false;
   // result
   std::string out;
   double time_limit_seconds = 1800;  // a case

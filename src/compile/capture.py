@@ -13,16 +13,27 @@ PyTorch is imported once and the packages are compiled side by side in forked ch
 touches CUDA, which would not survive the fork.
 """
 
-import functools
+import ctypes
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
+import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
+from capture_inductor import configure, import_all, prepare_headers
+
 START = time.time()
+
+
+def end_with_parent() -> None:
+    """Asks the kernel to end this process when its parent ends, however that happens."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def environment(request: dict[str, Any]) -> None:
@@ -57,56 +68,6 @@ class Parts:
                     self._stack[-1] += taken
 
         return run
-
-
-def vector_isas(device: str) -> list[Any]:
-    """What Inductor's CPU code may use. The processor's word is taken for it: Inductor's own probes
-    are ten g++ runs a package, each with a Python that imports torch. GPU graphs hold no CPU code.
-    """
-    import torch
-    from torch._inductor import cpu_vec_isa
-
-    if device == "cuda":
-        return []
-    if torch.cpu._is_avx512_supported():
-        return [cpu_vec_isa.VecAVX512()]
-    return [cpu_vec_isa.VecAVX2()] if torch.cpu._is_avx2_supported() else []
-
-
-@functools.cache
-def precompiled_header(header: str, command_line: str, **compile_command: Any) -> str:
-    """Stands in for Inductor's function of this purpose, which runs the preprocessor and a checksum
-    program first in each process. Here compiler and torch version name the file, once a folder.
-    """
-    import torch
-    from torch._inductor import codecache, cpp_builder
-
-    options = cpp_builder.CppTorchDeviceOptions(**compile_command, precompiling=True)
-    version = cpp_builder.get_compiler_version_info(options.get_compiler())
-    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers"
-    key, path = codecache.write(
-        content=f"#include <{header}>\n",
-        extension="h",
-        extra=f"{command_line} {version} {torch.__version__}",
-        specified_dir=str(folder),
-    )
-    builder = cpp_builder.CppBuilder(name=path, sources=path, BuildOption=options)
-    codecache._worker_compile_cpp(str(folder / f"{key}.lock"), (builder,))
-    return path
-
-
-def configure(request: dict[str, Any]) -> None:
-    """Inductor's settings, the same for every package."""
-    import torch
-    from torch._inductor import codecache, config, cpu_vec_isa
-
-    cpu_vec_isa.valid_vec_isa_list = lambda: vector_isas(request["device"])
-    codecache._precompile_header = precompiled_header
-    config.aot_inductor.compile_wrapper_opt_level = "O0"  # it only launches
-    config.worker_start_method = "fork"
-    config.compile_threads = request.get("compile_threads", 1)
-    torch.use_deterministic_algorithms(request["deterministic"])
-    torch.set_num_threads(1)  # forked children could not use a parent's OpenMP threads
 
 
 def make_inputs(block: dict[str, Any], device: str) -> list[Any]:
@@ -197,8 +158,9 @@ def compile_package(graph: Any, inputs: list[Any], path: Path) -> list[int]:
 def child(block: dict[str, Any], which: str, request: dict[str, Any], output: Path,
           traced: dict[str, Any] | None) -> None:
     """One package, in its own process; its facts go to <block>/<which>.json."""
-    from torch._inductor import async_compile, codecache, cpp_builder
+    from torch._inductor import async_compile, cpp_builder
 
+    begin = time.time()
     parts = Parts()
     cpp_builder.CppBuilder.build = parts.timed("wrapper", cpp_builder.CppBuilder.build)
     async_compile.AsyncCompile.wait = parts.timed("kernels", async_compile.AsyncCompile.wait)
@@ -206,12 +168,41 @@ def child(block: dict[str, Any], which: str, request: dict[str, Any], output: Pa
     graph, inputs = graphs[which]
     folder = output / block["name"]
     kept = parts.timed("inductor", compile_package)(graph, inputs, folder / f"{which}.pt2")
-    facts = {"outputs": kept, "inputs": len(inputs), "seconds": parts.seconds}
+    facts = {
+        "outputs": kept,
+        "inputs": len(inputs),
+        "seconds": parts.seconds,
+        "total_seconds": time.time() - begin,
+    }
     (folder / f"{which}.json").write_text(json.dumps(facts))
 
 
+def run_to_the_end(function: Any, *arguments: Any) -> None:
+    """What a forked child runs."""
+    end_with_parent()
+    function(*arguments)
+
+
+def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[str, Any]:
+    """A process a package; {name: process}."""
+    fork = multiprocessing.get_context("fork")
+    fork.Process(target=run_to_the_end, args=(prepare_headers, request["device"])).start()
+    children = {}
+    for block in request["blocks"]:
+        (output / block["name"]).mkdir(parents=True)
+        # On a GPU tracing asks the device which attention kernel fits, so each child does it.
+        on_cpu = request["device"] == "cpu"
+        traced = parts.timed("trace", trace)(block, "cpu") if on_cpu else None
+        for which in ("backward", "forward"):
+            work = (child, block, which, request, output, traced)
+            process = fork.Process(target=run_to_the_end, args=work)
+            process.start()
+            children[f"{block['name']}/{which}"] = process
+    return children
+
+
 def run(request: dict[str, Any], output: Path) -> None:
-    """Compiles all blocks."""
+    """Compiles all blocks and writes timing.json."""
     import torch
 
     if torch.__version__ != request["torch_version"]:
@@ -219,36 +210,38 @@ def run(request: dict[str, Any], output: Path) -> None:
             f"this Python has torch {torch.__version__}, trainsuite was started with "
             f"{request['torch_version']}"
         )
+    import_all()
     configure(request)
     torch.ops.load_library(request["ops_library"])
     torch.ops.trainsuite.use_attention(request["attention"])
-    import_seconds = time.time() - START
-    fork = multiprocessing.get_context("fork")
-    cpu = request["device"] == "cpu"
-    children = []
-    trace_seconds = 0.0
-    for block in request["blocks"]:
-        (output / block["name"]).mkdir(parents=True)
-        begin = time.time()
-        traced = trace(block, "cpu") if cpu else None
-        trace_seconds += time.time() - begin
-        for which in ("backward", "forward"):
-            process = fork.Process(target=child, args=(block, which, request, output, traced))
-            process.start()
-            children.append((f"{block['name']} {which}", process))
-    for _, process in children:
+    parts = Parts()
+    parts.seconds["import"] = time.time() - START
+    children = start_children(request, output, parts)
+    for process in children.values():
         process.join()
-    failed = [name for name, process in children if process.exitcode != 0]
+    failed = [name for name, process in children.items() if process.exitcode != 0]
     if failed:
         raise RuntimeError(f"could not compile {', '.join(failed)}")
-    print(import_seconds, trace_seconds, time.time() - START)
+    # The parts of the child that took longest: they add up to about what was waited for.
+    facts = [json.loads((output / f"{name}.json").read_text()) for name in children]
+    slowest = max(facts, key=lambda one: one["total_seconds"])
+    for name, seconds in slowest["seconds"].items():
+        parts.seconds[name] = parts.seconds.get(name, 0.0) + seconds
+    (output / "timing.json").write_text(json.dumps(parts.seconds))
 
 
 def main(argv: list[str]) -> int:
     """Runs the request; returns the exit status."""
+    end_with_parent()
     request = json.loads(Path(argv[1]).read_text())
     environment(request)
-    run(request, Path(argv[2]))
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        run(request, Path(argv[2]))
+    except (ImportError, OSError, RuntimeError) as error:
+        traceback.print_exc()
+        print(f"capture.py: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

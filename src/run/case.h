@@ -27,7 +27,10 @@ struct Case {
   std::string attention = "auto", loss_kernel = "auto", block_kernel = "auto";
   std::int64_t seed = 1;
   std::optional<std::int64_t> predicted_bytes;  // peak of a device, where it can be foretold
-  double work = 1;  // expected cost relative to other cases, for the ETA
+  std::string execution = "eager";              // eager|compile|graph
+  bool on_request = false;  // runs only where --execution or --case asks for its kind
+  std::string skip_reason;  // not empty: the row says why it did not run
+  double work = 1;          // expected cost relative to other cases, for the ETA
 };
 
 }  // namespace trainsuite

@@ -157,6 +157,13 @@ std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
       progress->begin_case();
       progress->phase("training");
     }
+    if (!work.skip_reason.empty()) {
+      auto row = assemble(work, repeat, {});
+      row.status = "skipped";
+      row.reason = work.skip_reason;
+      if (world.is_root()) finish(std::move(row), work);
+      continue;
+    }
     world.begin_case(options.case_seconds);
     const auto mine = run_here(world, work, workload);
     try {

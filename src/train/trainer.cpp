@@ -55,8 +55,9 @@ void Trainer::step(std::int64_t index, Shape shape, StepClock& clock, at::Tensor
   for (std::int64_t micro_step = 0; micro_step < work_.accumulate; ++micro_step) {
     const auto batch = tokens(index, micro_step, shape);
     clock.mark(Phase::data);
-    const auto part = gpt2_loss(model_, weights_.leaves(), batch, scale, fused_loss_,
-                                rows_gradient_, fused_blocks_);
+    const auto part =
+        gpt2_loss(model_, weights_.leaves(), batch, scale, fused_loss_, rows_gradient_,
+                  fused_blocks_, parts_ ? parts_->gpt2() : Gpt2Parts{});
     clock.mark(Phase::forward);
     gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
     part.backward();

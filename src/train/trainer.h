@@ -7,6 +7,7 @@
 #include "device/step_clock.h"
 #include "model/gpt2.h"
 #include "run/case.h"
+#include "train/compiled_parts.h"
 #include "train/gradients.h"
 #include "train/optimizer.h"
 
@@ -30,6 +31,9 @@ class Trainer {
   /// Enqueues only: nothing in here waits for the device.
   void step(std::int64_t index, Shape shape, StepClock& clock, at::Tensor loss);
 
+  /// From now on the model's blocks are these; null: its own again. They must outlive the steps.
+  void use_parts(const CompiledParts* parts) { parts_ = parts; }
+
   /// This rank's tokens [micro_batch, sequence + 1] of a micro-batch of a step: the ranks' shares
   /// of one joint micro-batch lie side by side, so N ranks of B see what one rank of N x B sees.
   at::Tensor tokens(std::int64_t index, std::int64_t micro_step, Shape shape) const;
@@ -50,6 +54,7 @@ class Trainer {
   WorkingWeights weights_;
   std::unique_ptr<Gradients> gradients_;
   AdamW optimizer_;
+  const CompiledParts* parts_ = nullptr;
 };
 
 }  // namespace trainsuite

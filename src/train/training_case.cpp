@@ -38,13 +38,16 @@ class TrainingStream {
 class TrainingCase {
  public:
   TrainingCase(const Case& work, const DeviceInfo& device, World& world,
-               const std::function<Communicator*()>& connect, bool instrumented)
+               const std::function<Communicator*()>& connect, bool instrumented,
+               const CompileChoice& compile)
       : work_(work),
         device_(device),
         world_(world),
         connect_(connect),
         instrumented_(instrumented),
-        gauge_(device) {}
+        gauge_(device) {
+    if (work.execution != "eager") packages_.emplace(work, device, world, compile);
+  }
 
   RankRecord run() {
     const auto start = Clock::now();
@@ -59,6 +62,10 @@ class TrainingCase {
     in("evaluation of the run", [&] { read_back(); });
     in("launch measurement", [&] { measure_launch(); });
     trainer_.reset();
+    if (packages_) {
+      for (auto& one : packages_->facts()) record_.facts.push_back(std::move(one));
+    }
+    packages_.reset();
     losses_.reset();
     gauge_.clean();
     record_.rank = world_.rank();
@@ -105,8 +112,8 @@ class TrainingCase {
   void set_up() {
     communicator_ = connect_();
     wake_autograd();
-    const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
-    trainer_.emplace(work_, device_, place, communicator_);
+    losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
+    make_trainer();
     fact("initial_weights_hash", trainer_->weights().hash().item<std::int64_t>());
     fact("tokens_hash", tensor_hash(trainer_->tokens(0, 0, shape())).item<std::int64_t>());
     fact("weight_bytes_float32", trainer_->weights().fp32_bytes());
@@ -116,19 +123,51 @@ class TrainingCase {
     fact("optimizer_bytes", trainer_->optimizer_bytes());
     fact("gradient_bytes", 4 * trainer_->weights().parameter_count());  // fp32 at the optimizer
     fact("parameters_total", trainer_->weights().parameter_count());
-    losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
-    // data, forward, backward a micro-batch; sync, optimizer a step
-    clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
     idle();
     if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
     if (!work_.one_rank) world_.barrier();
   }
 
-  void loop() {
-    const auto first_start = Clock::now();
+  void make_trainer() {
+    const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
+    trainer_.reset();
+    trainer_.emplace(work_, device_, place, communicator_);
+    // data, forward, backward a micro-batch; sync, optimizer a step
+    clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
+    losses_->zero_();
+  }
+
+  /// From asking for packages to the end of the first step. True where they had to be compiled.
+  bool first_step(double& seconds) {
+    const auto start = Clock::now();
+    const bool compiled = packages_ && packages_->load();
+    trainer_->use_parts(packages_ ? packages_->parts() : nullptr);
     step(0);
     idle();
-    fact("first_step_seconds", since(first_start));
+    seconds = since(start);
+    return compiled;
+  }
+
+  /// Where packages had to be compiled the case then begins anew, with packages from the cache: so
+  /// the row knows both first steps, and what follows had the same beginning as without compiling.
+  void first_steps() {
+    double seconds = 0;
+    const bool cold = first_step(seconds);
+    fact("first_step_seconds", seconds);
+    if (!packages_) return;
+    if (cold) {
+      fact("first_step_seconds_cold", seconds);
+      for (const auto& peak : peaks_) set_up_peak_ = larger(set_up_peak_, peak);
+      peaks_.clear();
+      make_trainer();
+      idle();
+      first_step(seconds);
+    }
+    fact("first_step_seconds_warm", seconds);
+  }
+
+  void loop() {
+    first_steps();
     // Ranks that are warm start the rest together, also where they train without each other: what
     // they share (a host, a link, a GPU) is then shared while it is timed.
     if (!work_.one_rank && work_.warmup > 0) world_.barrier();
@@ -206,11 +245,12 @@ class TrainingCase {
 
   /// What launching a step costs the host: the same operations on next to no data, each step begun
   /// on an idle device, so that the queue cannot hide it. Not where a blocking communicator would
-  /// put its whole work into it.
+  /// put its whole work into it. Packages are of one shape: they launch all of the work.
   void measure_launch() {
     if (communicator_ && !communicator_->asynchronous()) return;
+    if (packages_ && !device_.cuda) return;
     constexpr int repeats = 20;
-    const Trainer::Shape small{1, std::min<std::int64_t>(16, work_.sequence)};
+    const Trainer::Shape small = packages_ ? shape() : least_shape();
     const auto no_clock = make_step_clock(false, 0, 0, /*enabled=*/false);
     auto loss = at::zeros({}, losses_->options());
     std::vector<double> seconds;
@@ -238,6 +278,7 @@ class TrainingCase {
     if (communicator_) communicator_->synchronize();
   }
 
+  Trainer::Shape least_shape() const { return {1, std::min<std::int64_t>(16, work_.sequence)}; }
   Trainer::Shape shape() const { return {work_.micro_batch, work_.sequence}; }
   std::int64_t total_steps() const { return work_.warmup + work_.steps; }
   void fact(const char* name, Value value) { record_.facts.push_back({name, std::move(value)}); }
@@ -255,7 +296,8 @@ class TrainingCase {
   MemoryGauge gauge_;
   MemoryPeak set_up_peak_;
   RankRecord record_;
-  std::optional<Trainer> trainer_;
+  std::optional<CasePackages> packages_;
+  std::optional<Trainer> trainer_;  // uses the packages
   std::optional<at::Tensor> losses_;
   std::unique_ptr<StepClock> clock_;
   std::vector<MemoryPeak> peaks_;
@@ -264,8 +306,9 @@ class TrainingCase {
 }  // namespace
 
 RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
-                             const std::function<Communicator*()>& connect, bool instrumented) {
-  return TrainingCase(work, device, world, connect, instrumented).run();
+                             const std::function<Communicator*()>& connect, bool instrumented,
+                             const CompileChoice& compile) {
+  return TrainingCase(work, device, world, connect, instrumented, compile).run();
 }
 
 }  // namespace trainsuite

@@ -7,6 +7,7 @@
 #include "launch/world.h"
 #include "result/record.h"
 #include "run/case.h"
+#include "train/case_packages.h"
 #include "train/trainer.h"
 
 namespace trainsuite {
@@ -14,8 +15,10 @@ namespace trainsuite {
 /// Trains `work` for its warm-up and measured steps and returns this rank's series and facts.
 /// `connect` gives the communicator, or null where the case does not communicate; what it takes is
 /// part of the set-up. `instrumented` false: only the loop as a whole is timed. Throws OutOfMemory
-/// naming the phase; Error on a loss that is not finite; Timeout and PeerFailed from waits.
+/// naming the phase; Error where packages cannot be had, and on a loss that is not finite; Timeout
+/// and PeerFailed from waits.
 RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
-                             const std::function<Communicator*()>& connect, bool instrumented);
+                             const std::function<Communicator*()>& connect, bool instrumented,
+                             const CompileChoice& compile = {});
 
 }  // namespace trainsuite
