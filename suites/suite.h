@@ -23,6 +23,7 @@ struct Suite {
   std::function<Workload(Session&, const Options&)> workload;
 };
 
+Suite compile_suite();
 Suite ddp_suite();
 
 }  // namespace trainsuite

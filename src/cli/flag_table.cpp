@@ -186,7 +186,7 @@ std::vector<Flag> recipe_flags() {
       {"block-kernel",
        group,
        "NAME",
-       "LayerNorm, bias and GELU: auto, fused or reference [auto: fused on GPUs]",
+       "LayerNorm, bias and GELU of eager rows: auto, fused or reference [auto: fused on GPUs]",
        "block_kernel",
        &Options::block_kernel,
        {"auto", "fused", "reference"},

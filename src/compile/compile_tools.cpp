@@ -117,6 +117,10 @@ void check_compile_tools(const CompileTools& tools) {
         "compiled rows need capture.py, which is not installed with this trainsuite;"
         " name it in TRAINSUITE_CAPTURE");
   }
+  std::error_code error;
+  if (!fs::is_regular_file(tools.capture, error)) {
+    fail<UsageError>("TRAINSUITE_CAPTURE names {}, which is no file", tools.capture.string());
+  }
   if (tools.python.empty()) {
     fail<UsageError>("compiled rows need Python with torch {}, and no python3 is on PATH",
                      tools.torch_version);

@@ -116,12 +116,16 @@ class TrainingCase {
     make_trainer();
     fact("initial_weights_hash", trainer_->weights().hash().item<std::int64_t>());
     fact("tokens_hash", tensor_hash(trainer_->tokens(0, 0, shape())).item<std::int64_t>());
-    fact("weight_bytes_float32", trainer_->weights().fp32_bytes());
+    if (const auto bytes = trainer_->weights().fp32_bytes(); bytes > 0) {
+      fact("weight_bytes_float32", bytes);
+    }
     if (const auto bytes = trainer_->weights().copy_bytes(); bytes > 0) {
       fact("weight_bytes_bfloat16", bytes);
     }
     fact("optimizer_bytes", trainer_->optimizer_bytes());
-    fact("gradient_bytes", 4 * trainer_->weights().parameter_count());  // fp32 at the optimizer
+    const auto& parameter = trainer_->weights().parameters().front();
+    fact("gradient_bytes", static_cast<std::int64_t>(parameter.element_size()) *
+                               trainer_->weights().parameter_count());
     fact("parameters_total", trainer_->weights().parameter_count());
     idle();
     if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
@@ -172,6 +176,7 @@ class TrainingCase {
     // they share (a host, a link, a GPU) is then shared while it is timed.
     if (!work_.one_rank && work_.warmup > 0) world_.barrier();
     const auto loop_start = Clock::now();
+    trainer_->use_graph(graph());
     for (std::int64_t i = 1; i < total_steps(); ++i) {
       step(i);
       look_around();
@@ -204,7 +209,8 @@ class TrainingCase {
     if (instrumented_) {
       series("step_seconds", "s", times.step_seconds);
       series("host_seconds", "s", times.host_seconds);
-      for (size_t i = 0; i < phase_count; ++i) series(phase_names[i], "s", times.phase_seconds[i]);
+      for (size_t i = 0; i < phase_count && !graph(); ++i)
+        series(phase_names[i], "s", times.phase_seconds[i]);
     }
     const auto losses = losses_->to(at::kCPU, at::kDouble).contiguous();
     const auto* begin = losses.const_data_ptr<double>();
@@ -228,7 +234,9 @@ class TrainingCase {
       allocated.push_back(static_cast<double>(peaks_[i].allocated_bytes));
       reserved.push_back(static_cast<double>(peaks_[i].reserved_bytes));
       whole = larger(whole, peaks_[i]);
-      if (static_cast<std::int64_t>(i) >= work_.warmup) measured = larger(measured, peaks_[i]);
+      // A graph's memory is what capturing it took: replays ask the allocator for nothing.
+      const std::int64_t first = graph() ? 1 : work_.warmup;
+      if (static_cast<std::int64_t>(i) >= first) measured = larger(measured, peaks_[i]);
     }
     series("allocated_peak_bytes", "byte", std::move(allocated));
     series("reserved_peak_bytes", "byte", std::move(reserved));
@@ -278,6 +286,7 @@ class TrainingCase {
     if (communicator_) communicator_->synchronize();
   }
 
+  bool graph() const { return work_.execution == "graph"; }
   Trainer::Shape least_shape() const { return {1, std::min<std::int64_t>(16, work_.sequence)}; }
   Trainer::Shape shape() const { return {work_.micro_batch, work_.sequence}; }
   std::int64_t total_steps() const { return work_.warmup + work_.steps; }
