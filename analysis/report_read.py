@@ -104,7 +104,8 @@ def _make_row(file: Results, group: list[Case]) -> Row:
               dry_run=bool(case.value("dry_run")), settings=_batch_settings(case), run=run,
               cases=ok)
     _place(row, run, ranks)
-    row.variant = variant_words(case.suite, recipe, place_words(row.gpu, row.gpus, row.ranks))
+    row.variant = variant_words(case.suite, recipe, place_words(row.gpu, row.gpus, row.ranks),
+                                row.source)
     _fill_figures(row, ok or group)
     if not ok:
         row.tokens_per_second = row.mfu = row.mfu_uncausal = row.train_seconds = None
@@ -141,7 +142,7 @@ def _missing_rows(file: Results) -> list[Row]:
                   status=NOT_MEASURED, reason="its run ended before it", date=run.created_utc,
                   file=file.path, run=run)
         _place(row, run, [])
-        row.variant = variant_words(suite, recipe, place_words(row.gpu, 1, 1))
+        row.variant = variant_words(suite, recipe, place_words(row.gpu, 1, 1), row.source)
         rows.append(row)
     return rows
 
