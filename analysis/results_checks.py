@@ -10,7 +10,7 @@ from results_model import Case, Results, Series
 
 TOLERANCE = 0.02  # clocks of host and device
 SLACK_SECONDS = 2e-4  # a step: what reading a clock costs matters in steps of few milliseconds
-UNITS = ("s", "byte", "token", "1")
+UNITS = ("s", "byte", "token", "J", "W", "MHz", "degC", "1")
 FIXED_SHAPE_SUITES = ("ddp", "compile")
 PHASES = ("data_seconds", "forward_seconds", "backward_seconds", "exposed_sync_seconds",
           "optimizer_seconds")

@@ -16,6 +16,8 @@ from results_checks import violations
 from results_model import Case, Results
 from results_reader import load
 from results_records import ResultError
+from results_repeats import over_repeats
+from results_steady import notes, paces, straggler
 from results_writer import join_file
 
 GIB = 2**30
@@ -71,6 +73,36 @@ SUMMARY_HEADER = ["implementation", "case", "repeat", "status", "tokens/s", "ste
                   "first step s"]
 
 
+REPEATS_HEADER = ["implementation", "over repeats", "runs ok", "method", "tokens/s",
+                  "95% interval", "+- %", "step ms"]
+
+
+def repeats_text(cases: list[Case]) -> str:
+    """A table of medians over the repeats of each case, or that there are none."""
+    groups: dict[tuple[str, str, str], list[Case]] = {}
+    for case in cases:
+        key = (str(case.value("implementation", "?")), case.suite, case.name)
+        groups.setdefault(key, []).append(case)
+    if all(len(group) == 1 for group in groups.values()):
+        return "single run of each case: no interval over repeats"
+    rows = []
+    for (implementation, _, name), group in groups.items():
+        good = [case for case in group if case.status == "ok"]
+        pairs = [untimed(case) or (case.median("step_seconds"), rate_of(case)) for case in good]
+        steps = [step for step, _ in pairs if step]
+        rates = [rate for _, rate in pairs if rate]
+        row = [implementation, name, f"{len(good)} of {len(group)}"]
+        if not rates:
+            rows.append([*row, "-", "-", "-", "-", "-"])
+            continue
+        rate = over_repeats(rates)
+        interval = "-" if rate.low is None else f"{rate.low:,.0f}..{rate.high:,.0f}"
+        rows.append([*row, rate.method, number(rate.median, 0), interval,
+                     number(rate.half_width, 2, 100),
+                     number(over_repeats(steps).median if steps else None, 2, 1e3)])
+    return table(REPEATS_HEADER, rows, left=4)
+
+
 def summary(paths: list[str]) -> int:
     """One table over several files; the same case of two files side by side."""
     files = [load(path) for path in paths]
@@ -84,9 +116,12 @@ def summary(paths: list[str]) -> int:
     for case in cases:
         if case.status != "ok":
             print(f"{case.label}: {case.status}: {case.reason or 'no reason given'}")
+        for note in notes(case):
+            print(f"{case.label}: {note}")
     if of_loop := [case.label for case in cases if untimed(case)]:
         print("means of the loop, all steps after the first, as single steps were not timed "
               f"(--instrumentation off): {', '.join(dict.fromkeys(of_loop))}")
+    print(repeats_text(cases))
     for file in files:
         if not file.complete:
             missing = file.missing()
@@ -168,6 +203,21 @@ def compare(path_a: str, path_b: str) -> int:
     return 0
 
 
+def ranks(path: str) -> int:
+    """How each rank of each row kept pace, and what the others wait for the slowest."""
+    rows, late = [], []
+    for case in load(path).cases:
+        for pace in paces(case) if case.status == "ok" else []:
+            rows.append([case.name, str(case.repeat), str(pace.rank),
+                         *(number(value, 3, 1e3) for value in (pace.step, pace.busy, pace.wait))])
+        if case.status == "ok" and (found := straggler(case)):
+            late.append(f"{case.label}: rank {found[0]} has the most work of its own; the others "
+                        f"wait {found[1] * 1e3:.3f} ms a step for it on average")
+    print(table(["case", "repeat", "rank", "step ms", "own work ms", "exposed sync ms"], rows, 1))
+    print("\n".join(late) if late else "no row has ranks that wait for one another")
+    return 0
+
+
 def verify(path: str) -> int:
     """Each violated identity on a line; 1 when there is one."""
     found = violations(load(path))
@@ -201,6 +251,9 @@ def make_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("verify", help="checks the identities that hold in every row")
     command.add_argument("file", metavar="FILE")
     command.set_defaults(work=lambda options: verify(options.file))
+    command = commands.add_parser("ranks", help="each rank's pace, and who the others wait for")
+    command.add_argument("file", metavar="FILE")
+    command.set_defaults(work=lambda options: ranks(options.file))
     command = commands.add_parser(
         "join", help="joins the part files that a killed run left (not while it runs)")
     command.add_argument("file", metavar="FILE")

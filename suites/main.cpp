@@ -84,7 +84,8 @@ void show_plan(Session& session, const Options& options, const std::vector<Case>
               .device_name = session.device().name,
               .ranks = session.world().size(),
               .hosts = static_cast<int>(session.run_record().hosts.size()),
-              .repeats = options.repeats,
+              .repeats = order_options(options).repeats,
+              .until_percent = options.until_percent,
               .communicator = session.comm_kind(),
               .link = options.link,
               .default_sizes = options.sizes.empty(),
@@ -135,7 +136,7 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
               << std::flush;
   };
   const auto rows = run_plan(world, cases, suite.workload(session, options),
-                             {.repeats = options.repeats,
+                             {.order = order_options(options),
                               .settings = recorded_settings(options),
                               .case_seconds = options.time_limit_seconds,
                               .interrupted = show,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/same_everywhere.h"
+#include "machine.h"
 #include "model/attention.h"
 #include "model/gpt2.h"
 #include "run/agreement.h"
@@ -105,6 +106,11 @@ void Session::identify(const std::vector<std::string>& argv) {
   run_.attributes.push_back({"ranks_total", std::int64_t{world_.size()}});
   run_.attributes.push_back({"affinity", affinity_.source});
   run_.attributes.push_back({"torch_threads", std::int64_t{affinity_.torch_threads}});
+  auto machine = inspect_machine(world_, device_, run_);
+  notes_.insert(notes_.end(), machine.notes.begin(), machine.notes.end());
+  if (options_.telemetry == "on") {
+    telemetry_ = std::make_unique<Telemetry>(std::move(machine.telemetry));
+  }
   for (auto& setting : recorded_environment()) run_.attributes.push_back(std::move(setting));
 }
 

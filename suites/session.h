@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "comm/communicator.h"
 #include "device/device.h"
+#include "device/telemetry.h"
 #include "launch/world.h"
 #include "result/record.h"
 #include "run/case.h"
@@ -40,6 +41,9 @@ class Session {
   /// After a failure: the communicator is aborted; the next use makes a new one.
   void drop_communicator();
 
+  /// Samples this rank's GPU and host; null with --telemetry off.
+  Telemetry* telemetry() { return telemetry_.get(); }
+
   /// Collective: throws UsageError where the ranks would run different cases.
   void check_same_cases(const std::vector<Case>& cases);
 
@@ -56,6 +60,7 @@ class Session {
   std::string comm_kind_;
   std::unique_ptr<Communicator> communicator_;
   RunRecord run_;
+  std::unique_ptr<Telemetry> telemetry_;
   std::vector<std::string> notes_;
 };
 

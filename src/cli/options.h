@@ -30,6 +30,8 @@ struct Options {
   // how much
   std::optional<std::int64_t> steps, warmup, micro_batch, accumulate, sequence, vocabulary;
   std::int64_t repeats = 1;
+  std::string order = "auto";  // auto|shuffled|plan
+  std::optional<double> until_percent;
   std::int64_t seed = 1;
   // recipe
   std::string precision = "auto";     // auto|bf16|fp32
@@ -38,6 +40,7 @@ struct Options {
   std::string block_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
+  std::string telemetry = "on";        // on|off: samples of GPU and host
   bool deterministic = false;
   // result
   std::string out;

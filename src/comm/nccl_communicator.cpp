@@ -92,6 +92,15 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  void reduce_scatter(const at::Tensor& mine, at::Tensor& sum) override {
+    guarded("nccl reduce_scatter", [&] {
+      check_gathered(sum, mine, size(), call_);
+      check_cuda_tensor(mine);
+      settle(ncclReduceScatter(mine.data_ptr(), sum.data_ptr(), static_cast<size_t>(sum.numel()),
+                               nccl_type(mine), ncclSum, comm_, stream()));
+    });
+  }
+
   void barrier() override {
     guarded("nccl barrier", [&] {
       void* data = token_.data_ptr();

@@ -26,6 +26,7 @@ struct Case {
   std::string precision = "bf16";  // bf16|fp32
   std::string attention = "auto", loss_kernel = "auto", block_kernel = "auto";
   std::int64_t seed = 1;
+  bool vary_seed = false;  // repeat N runs with seed + N: where results, not times, are compared
   std::optional<std::int64_t> predicted_bytes;  // peak of a device, where it can be foretold
   double work = 1;  // expected cost relative to other cases, for the ETA
 };

@@ -93,7 +93,14 @@ std::string heading(const std::vector<Case>& cases, const PlanFacts& facts) {
     text += fmt::format("Dry run on a CPU{}: shows that the work runs, says nothing about a GPU.\n",
                         facts.default_sizes ? ", size tiny unless --size names another" : "");
   }
-  if (facts.repeats > 1) text += fmt::format("Each case runs {} times\n", facts.repeats);
+  if (facts.until_percent) {
+    text += fmt::format(
+        "Each case runs until its interval is within {}% of its median, {} times at "
+        "most\n",
+        *facts.until_percent, facts.repeats);
+  } else if (facts.repeats > 1) {
+    text += fmt::format("Each case runs {} times\n", facts.repeats);
+  }
   if (facts.link != "auto") text += fmt::format("NCCL's paths: --link {}\n", facts.link);
   if (!facts.output_path.empty()) text += fmt::format("Output: {}\n", facts.output_path);
   return text;

@@ -27,6 +27,7 @@ struct PlanFacts {
   std::string device_name;  // "NVIDIA H200", or the CPU model
   int ranks = 1, hosts = 1;
   std::int64_t repeats = 1;
+  std::optional<double> until_percent{};
   std::string communicator;  // "nccl" or "mpi"
   std::string link = "auto";
   bool default_sizes = true;  // --size was not given

@@ -7,7 +7,9 @@
 
 #include "core/text.h"
 #include "run/row_figures.h"
+#include "run/row_notes.h"
 #include "run/speed_up.h"
+#include "run/summary_repeats.h"
 
 namespace trainsuite {
 namespace {
@@ -94,6 +96,9 @@ std::string notes_on(const std::vector<CaseRecord>& records, const std::vector<S
     if (record.status != "ok") {
       notes += fmt::format("{}: {}: {}\n", row_name(record), record.status, record.reason);
     }
+    for (const auto& note : row_notes(record)) {
+      notes += fmt::format("{}: {}\n", row_name(record), note);
+    }
     if (ratios[i].efficiency) {
       notes += fmt::format("{}: {:.1f}% of {} x 1gpu\n", row_name(record),
                            *ratios[i].efficiency * 100, record.ranks.size());
@@ -141,7 +146,7 @@ std::string summary_text(const std::vector<CaseRecord>& records, const SummaryFa
   }
   const auto absent = drop_unknown_columns(rows);
   return "\n" + aligned_table(rows, 2) + "\n" + notes_on(records, ratios, absent, facts) +
-         fmt::format("Output: {}\n", facts.output_path);
+         repeats_text(records, facts) + fmt::format("Output: {}\n", facts.output_path);
 }
 
 std::string summary_json(const std::vector<CaseRecord>& records, const SummaryFacts& facts) {
@@ -169,10 +174,13 @@ std::string summary_json(const std::vector<CaseRecord>& records, const SummaryFa
     add("efficiency", ratios[i].efficiency);
     add("mfu", row.mfu);
     add("mfu_uncausal", row.mfu_uncausal);
+    if (const auto notes = row_notes(records[i]); !notes.empty()) entry["notes"] = notes;
     cases.push_back(std::move(entry));
   }
-  const nlohmann::json all = {
-      {"dry_run", !facts.cuda}, {"output", facts.output_path}, {"cases", std::move(cases)}};
+  const nlohmann::json all = {{"dry_run", !facts.cuda},
+                              {"output", facts.output_path},
+                              {"cases", std::move(cases)},
+                              {"over_repeats", repeats_json(records, facts)}};
   return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
