@@ -24,7 +24,7 @@ namespace trainsuite {
 namespace {
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all{ddp_suite()};
+  static const std::vector<Suite> all{ddp_suite(), ceilings_suite()};
   return all;
 }
 
@@ -70,6 +70,7 @@ std::optional<int> answer_alone(const Options& options) {
 std::string chosen_kernels(const std::vector<Case>& cases) {
   std::vector<std::string> all;
   for (const auto& one : cases) {
+    if (!one.trains) continue;
     auto text = fmt::format("{}, attention={} loss={} block={}", one.precision, one.attention,
                             one.loss_kernel, one.block_kernel);
     if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
@@ -90,7 +91,9 @@ void show_plan(Session& session, const Options& options, const std::vector<Case>
               .link = options.link,
               .default_sizes = options.sizes.empty(),
               .output_path = path});
-  std::cout << "Kernels: " << chosen_kernels(cases) << "\n";
+  if (const auto kernels = chosen_kernels(cases); !kernels.empty()) {
+    std::cout << "Kernels: " << kernels << "\n";
+  }
   for (const auto& note : session.notes()) std::cout << "Note: " << note << "\n";
   std::cout << std::endl;
 }
@@ -132,8 +135,11 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   if (world.is_root() && !options.json) show_plan(session, options, cases, file->path());
   const auto show = [&](const std::vector<CaseRecord>& rows) {
     const SummaryFacts facts{session.device().cuda, session.run_record().ranks, file->path()};
-    std::cout << (options.json ? summary_json(rows, facts) : summary_text(rows, facts))
-              << std::flush;
+    const bool own = suite.table && !options.json;
+    if (own) std::cout << suite.table(rows) << "Output: " << facts.output_path << "\n";
+    if (options.json) std::cout << summary_json(rows, facts);
+    if (!own && !options.json) std::cout << summary_text(rows, facts);
+    std::cout << std::flush;
   };
   const auto rows = run_plan(world, cases, suite.workload(session, options),
                              {.order = order_options(options),

@@ -13,6 +13,8 @@ struct Case {
   std::string recipe;  // "accumulate4"
   std::string name() const { return size + "-" + recipe; }
 
+  bool trains = true;  // false: nothing is trained, and its settings mean nothing
+  std::string skip;    // why it cannot run here; empty: it runs
   std::string what;  // what the row does, for the plan: "bf16 gradients on the wire"
   int ranks = 1;     // that take part: 1 where rank 0 runs alone
   std::int64_t tokens_per_step() const { return micro_batch * accumulate * sequence * ranks; }

@@ -128,45 +128,50 @@ void print_list(std::ostream& out, const std::vector<Case>& all, const Options& 
 }
 
 void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFacts& facts) {
-  const bool predicted = std::any_of(
-      cases.begin(), cases.end(), [](const Case& one) { return one.predicted_bytes.has_value(); });
-  std::vector<std::vector<std::string>> rows = {{"case", "what it is", "communicator", "ranks",
-                                                 "micro-batch x accumulation", "tokens/step",
-                                                 "warm-up+steps"}};
+  const auto any = [&](auto has) { return std::any_of(cases.begin(), cases.end(), has); };
+  const bool predicted = any([](const Case& one) { return one.predicted_bytes.has_value(); });
+  const bool trains = any([](const Case& one) { return one.trains; });
+  std::vector<std::vector<std::string>> rows = {{"case", "what it is", "communicator", "ranks"}};
+  if (trains) {
+    rows[0].insert(rows[0].end(), {"micro-batch x accumulation", "tokens/step"});
+  }
+  rows[0].push_back("warm-up+steps");
   if (predicted) rows[0].push_back("predicted GiB");
   for (const Case& one : cases) {
-    rows.push_back({one.name(), one.what, one.communicates ? facts.communicator : "none",
-                    fmt::format("{}", one.ranks),
-                    fmt::format("{} x {}", one.micro_batch, one.accumulate),
-                    grouped(one.tokens_per_step()), steps_text(one)});
+    rows.push_back({one.name(), one.skip.empty() ? one.what : "skipped: " + one.skip,
+                    one.communicates ? facts.communicator : "none", fmt::format("{}", one.ranks)});
+    if (trains) {
+      rows.back().push_back(fmt::format("{} x {}", one.micro_batch, one.accumulate));
+      rows.back().push_back(grouped(one.tokens_per_step()));
+    }
+    rows.back().push_back(steps_text(one));
     if (predicted) rows.back().push_back(memory_text(one));
   }
   out << heading(cases, facts) << "\n" << aligned_table(rows, 3) << "\n" << std::flush;
 }
 
 Settings case_settings(const Case& one) {
-  Settings settings = {
-      {"size", one.size},
-      {"recipe", one.recipe},
-      {"ranks", static_cast<std::int64_t>(one.ranks)},
-      {"one_rank", one.one_rank},
-      {"communicates", one.communicates},
-      {"wire", one.communicates ? one.wire : std::string("none")},
-      {"micro_batch", one.micro_batch},
-      {"accumulate", one.accumulate},
-      {"sequence", one.sequence},
-      {"vocabulary", one.vocabulary},
-      {"steps", one.steps},
-      {"warmup", one.warmup},
-      {"seed", one.seed},
-      {"learning_rate", one.learning_rate},
-      {"precision", one.precision},
-      {"attention", one.attention},
-      {"loss_kernel", one.loss_kernel},
-      {"block_kernel", one.block_kernel},
-      {"tokens_per_step", one.tokens_per_step()},
-      {"global_batch", one.micro_batch * one.accumulate * one.ranks},
-  };
+  Settings settings = {{"size", one.size},
+                       {"recipe", one.recipe},
+                       {"ranks", static_cast<std::int64_t>(one.ranks)},
+                       {"one_rank", one.one_rank},
+                       {"communicates", one.communicates},
+                       {"steps", one.steps},
+                       {"warmup", one.warmup},
+                       {"seed", one.seed},
+                       {"precision", one.precision}};
+  const Settings training = {{"wire", one.communicates ? one.wire : std::string("none")},
+                             {"micro_batch", one.micro_batch},
+                             {"accumulate", one.accumulate},
+                             {"sequence", one.sequence},
+                             {"vocabulary", one.vocabulary},
+                             {"learning_rate", one.learning_rate},
+                             {"attention", one.attention},
+                             {"loss_kernel", one.loss_kernel},
+                             {"block_kernel", one.block_kernel},
+                             {"tokens_per_step", one.tokens_per_step()},
+                             {"global_batch", one.micro_batch * one.accumulate * one.ranks}};
+  if (one.trains) settings.insert(settings.end(), training.begin(), training.end());
   if (one.predicted_bytes) settings.push_back({"predicted_bytes", *one.predicted_bytes});
   return settings;
 }

@@ -94,8 +94,8 @@ CaseRecord assemble(const Case& work, std::int64_t repeat, std::vector<RankRecor
   if (row.ranks.empty()) return row;
   for (const auto& fact : row.ranks.front().facts) add_result(row, fact);
   add_telemetry_results(row);
-  if (work.communicates) {
-    const auto hashes = values_of<std::int64_t>(row.ranks, "final_weights_hash");
+  const auto hashes = values_of<std::int64_t>(row.ranks, "final_weights_hash");
+  if (work.communicates && !hashes.empty()) {
     const bool equal = std::equal(hashes.begin() + 1, hashes.end(), hashes.begin());
     row.checks.push_back({"replicas_equal", equal});
     if (!equal) {
@@ -169,6 +169,13 @@ std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
     if (progress) {
       progress->begin_case();
       progress->phase("training");
+    }
+    if (!work.skip.empty()) {
+      auto row = assemble(work, repeat, {});
+      row.status = "skipped";
+      row.reason = work.skip;
+      if (world.is_root()) finish(std::move(row), work);
+      continue;
     }
     world.begin_case(options.case_seconds);
     const auto mine = run_here(world, work, workload);

@@ -172,6 +172,10 @@ std::string summary_json(const std::vector<CaseRecord>& records, const SummaryFa
     add("speed_up_on_own_base", ratios[i].over_own);
     add("speed_up_on_1gpu", ratios[i].over_1gpu);
     add("efficiency", ratios[i].efficiency);
+    for (const char* name : {"ceiling_flops_per_second", "ceiling_bytes_per_second",
+                             "ceiling_bus_bytes_per_second", "ceiling_problem_size"}) {
+      add(name, find_number(records[i].results, name));
+    }
     add("mfu", row.mfu);
     add("mfu_uncausal", row.mfu_uncausal);
     if (const auto notes = row_notes(records[i]); !notes.empty()) entry["notes"] = notes;
