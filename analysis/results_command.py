@@ -1,4 +1,4 @@
-"""The command trainsuite-results: summary, compare, verify, join, merge, check."""
+"""The command trainsuite-results: summary, compare, verify, join; others from their modules."""
 
 from __future__ import annotations
 
@@ -11,39 +11,19 @@ import numpy as np
 
 import results_merge
 import results_recheck
+import results_views
 from figures import rate_of
 from results_checks import violations
 from results_model import Case, Results
 from results_reader import load
 from results_records import ResultError
-from results_repeats import over_repeats
-from results_steady import notes, paces, straggler
+from results_steady import notes
+from results_tables import number, repeats_text, table, untimed
 from results_writer import join_file
 
 GIB = 2**30
 SAME_WORK = ("micro_batch", "accumulate", "sequence", "vocabulary", "precision", "wire", "seed",
              "learning_rate", "dry_run")
-
-
-def number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
-    """A figure, or - where unknown."""
-    return "-" if value is None else f"{value * scale:,.{digits}f}"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """Aligned columns; the first `left` of them to the left."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(text.ljust(width) if column < left else text.rjust(width)
-                  for column, (text, width) in enumerate(zip(line, widths))).rstrip()
-        for line in lines)
-
-
-def untimed(case: Case) -> tuple[float, float] | None:
-    """Case.loop_means of a row that is ok and whose steps were not timed one by one."""
-    known = case.status != "ok" or case.median("step_seconds") is not None
-    return None if known else case.loop_means()
 
 
 def summary_row(case: Case) -> list[str]:
@@ -71,36 +51,6 @@ def summary_row(case: Case) -> list[str]:
 SUMMARY_HEADER = ["implementation", "case", "repeat", "status", "tokens/s", "step ms p10..p90",
                   "exposed sync ms", "allocated GiB", "reserved GiB", "host launch ms",
                   "first step s"]
-
-
-REPEATS_HEADER = ["implementation", "over repeats", "runs ok", "method", "tokens/s",
-                  "95% interval", "+- %", "step ms"]
-
-
-def repeats_text(cases: list[Case]) -> str:
-    """A table of medians over the repeats of each case, or that there are none."""
-    groups: dict[tuple[str, str, str], list[Case]] = {}
-    for case in cases:
-        key = (str(case.value("implementation", "?")), case.suite, case.name)
-        groups.setdefault(key, []).append(case)
-    if all(len(group) == 1 for group in groups.values()):
-        return "single run of each case: no interval over repeats"
-    rows = []
-    for (implementation, _, name), group in groups.items():
-        good = [case for case in group if case.status == "ok"]
-        pairs = [untimed(case) or (case.median("step_seconds"), rate_of(case)) for case in good]
-        steps = [step for step, _ in pairs if step]
-        rates = [rate for _, rate in pairs if rate]
-        row = [implementation, name, f"{len(good)} of {len(group)}"]
-        if not rates:
-            rows.append([*row, "-", "-", "-", "-", "-"])
-            continue
-        rate = over_repeats(rates)
-        interval = "-" if rate.low is None else f"{rate.low:,.0f}..{rate.high:,.0f}"
-        rows.append([*row, rate.method, number(rate.median, 0), interval,
-                     number(rate.half_width, 2, 100),
-                     number(over_repeats(steps).median if steps else None, 2, 1e3)])
-    return table(REPEATS_HEADER, rows, left=4)
 
 
 def summary(paths: list[str]) -> int:
@@ -203,21 +153,6 @@ def compare(path_a: str, path_b: str) -> int:
     return 0
 
 
-def ranks(path: str) -> int:
-    """How each rank of each row kept pace, and what the others wait for the slowest."""
-    rows, late = [], []
-    for case in load(path).cases:
-        for pace in paces(case) if case.status == "ok" else []:
-            rows.append([case.name, str(case.repeat), str(pace.rank),
-                         *(number(value, 3, 1e3) for value in (pace.step, pace.busy, pace.wait))])
-        if case.status == "ok" and (found := straggler(case)):
-            late.append(f"{case.label}: rank {found[0]} has the most work of its own; the others "
-                        f"wait {found[1] * 1e3:.3f} ms a step for it on average")
-    print(table(["case", "repeat", "rank", "step ms", "own work ms", "exposed sync ms"], rows, 1))
-    print("\n".join(late) if late else "no row has ranks that wait for one another")
-    return 0
-
-
 def verify(path: str) -> int:
     """Each violated identity on a line; 1 when there is one."""
     found = violations(load(path))
@@ -251,15 +186,13 @@ def make_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("verify", help="checks the identities that hold in every row")
     command.add_argument("file", metavar="FILE")
     command.set_defaults(work=lambda options: verify(options.file))
-    command = commands.add_parser("ranks", help="each rank's pace, and who the others wait for")
-    command.add_argument("file", metavar="FILE")
-    command.set_defaults(work=lambda options: ranks(options.file))
     command = commands.add_parser(
         "join", help="joins the part files that a killed run left (not while it runs)")
     command.add_argument("file", metavar="FILE")
     command.set_defaults(work=lambda options: join(options.file))
     results_merge.register(commands)
     results_recheck.register(commands)
+    results_views.register(commands)
     return parser
 
 

@@ -104,10 +104,11 @@ void add_lines(const CaseRecord& record, CeilingKind kind,
     const std::string bus = !is_collective(kind) ? "-"
                             : point.bus_rate     ? rate_text(kind, *point.bus_rate)
                                                  : "not defined for one rank";
-    rows.push_back({point.size == best->size ? record.name : "",
-                    record.repeat == 0 ? "" : fmt::format("#{}", record.repeat),
-                    size_text(kind, point.size), fmt::format("{:.4f}", point.seconds * 1e3),
-                    rate_text(kind, point.rate), bus, fmt::format("{:.0f}", point.wrong_values)});
+    const std::string name =
+        record.repeat == 0 ? record.name : fmt::format("{} #{}", record.name, record.repeat);
+    rows.push_back({name, point.size == best->size ? "best" : "", size_text(kind, point.size),
+                    fmt::format("{:.4f}", point.seconds * 1e3), rate_text(kind, point.rate), bus,
+                    fmt::format("{:.0f}", point.wrong_values)});
   }
 }
 
@@ -152,7 +153,7 @@ std::vector<std::int64_t> problem_sizes(const Case& work) {
 
 std::string ceilings_table(const std::vector<CaseRecord>& records) {
   std::vector<std::vector<std::string>> rows = {
-      {"best of", "", "size", "ms", "rate", "bus bandwidth", "wrong"}};
+      {"case", "", "size", "ms", "rate", "bus bandwidth", "wrong"}};
   std::string reasons;
   for (const CaseRecord& record : records) {
     const auto recipe = record.name.substr(record.name.find('-') + 1);

@@ -1,10 +1,12 @@
 // What the ceilings suite repeats, and how its results are checked.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <optional>
 

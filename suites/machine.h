@@ -17,7 +17,7 @@ struct Machine {
 };
 
 /// Collective: looks at every host and adds to `run` the tables gpus, topology and networks, and
-/// the attributes telemetry ("nvml, driver 580.1" or why there is none on rank 0's host),
+/// the attributes telemetry_source ("nvml, driver 580.1" or why there is none on rank 0's host),
 /// gpudirect_module and gpu_differences (where there are any).
 Machine inspect_machine(World& world, const DeviceInfo& device, RunRecord& run);
 

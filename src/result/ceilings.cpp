@@ -50,6 +50,7 @@ void add_repetition(const CaseRecord& record, std::size_t step, std::vector<Repe
 
 std::optional<CeilingKind> ceiling_kind(const std::string& recipe) {
   static const std::array kinds{std::pair{"matmul", CeilingKind::matmul},
+                                std::pair{"copy-device-to-", CeilingKind::host_copy},
                                 std::pair{"copy-device", CeilingKind::device_copy},
                                 std::pair{"copy-", CeilingKind::host_copy},
                                 std::pair{"all-reduce", CeilingKind::all_reduce},

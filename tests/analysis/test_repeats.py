@@ -71,7 +71,7 @@ def test_the_program_and_python_agree(tmp_path: Path) -> None:
     ended = subprocess.run(
         [os.environ["TRAINSUITE_BINARY"], "ddp", "--case", "1gpu*", "--repeats", "3", "--steps",
          "3", "--warmup", "1", "--json", "--out", str(out)],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, text=True, capture_output=True, timeout=120,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}, text=True, capture_output=True, timeout=120,
         check=True)
     summary = json.loads(ended.stdout)
     file = results.load(str(out))
