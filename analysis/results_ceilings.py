@@ -34,7 +34,8 @@ def points(case: Case) -> list[Point]:
     """Medians of the measured repetitions at the slowest rank; empty for rows of other suites and
     rows that are not ok."""
     recipe = str(case.value("recipe", ""))
-    if case.suite != "ceilings" or case.status != "ok" or "problem_size" not in case.series:
+    if case.suite != "ceilings" or case.status != "ok" or "problem_size" not in case.series \
+            or recipe == "pairs":
         return []
     sizes = case.measured("problem_size")[0]
     seconds = case.measured("step_seconds").max(axis=0)
@@ -56,6 +57,23 @@ def best(case: Case) -> Point | None:
     return max(points(case), key=lambda point: point.rate, default=None)
 
 
+def pairs(case: Case) -> dict[tuple[int, int], tuple[float, float]]:
+    """(node, node) -> (bytes, bytes/s in each direction over all ranks of a node) at the fastest
+    size; the numbers are ranks where the row had one node. Empty for rows that are no sweep."""
+    if case.suite != "ceilings" or case.status != "ok" or "pair_a" not in case.series:
+        return {}
+    seconds = case.measured("step_seconds")
+    sizes, first, second = (case.measured(name)[0] for name in ("problem_size", "pair_a", "pair_b"))
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+    for a, b, size in dict.fromkeys(zip(first.tolist(), second.tolist(), sizes.tolist())):
+        own = seconds[:, (first == a) & (second == b) & (sizes == size)]
+        own = own[~np.isnan(own).all(axis=1)]
+        rate = size * len(own) / 2 / float(np.median(own.max(axis=0)))
+        if rate > found.get((int(a), int(b)), (0.0, 0.0))[1]:
+            found[int(a), int(b)] = (size, rate)
+    return found
+
+
 def product_ceiling(file: Results, precision: str, device_name: str) -> float | None:
     """FLOP/s of the fastest product of that precision on that device in `file`; the median over
     repeats. None where none was measured."""
@@ -75,4 +93,7 @@ def lines(case: Case) -> list[list[str]]:
         rows.append([case.name, str(case.repeat), f"{point.size:,.0f}",
                      f"{point.seconds * 1e3:,.4f}", f"{point.rate / scale:,.3f} {unit}", bus,
                      f"{point.wrong_values:.0f}"])
+    for (a, b), (size, rate) in pairs(case).items():
+        rows.append([f"{case.name} {a}-{b}", str(case.repeat), f"{size:,.0f}", "-",
+                     f"{rate / 1e9:,.3f} GB/s", "-", "-"])
     return rows

@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "result/ceilings.h"
+#include "result/statistics.h"
 #include "run/plan.h"
 #include "session.h"
 #include "suite.h"
@@ -32,6 +33,8 @@ constexpr Recipe recipes[] = {
     {"all-gather", "fp32", false, "every rank's part to all ranks"},
     {"reduce-scatter", "fp32", false, "sum over the ranks, a part to each"},
 };
+constexpr Recipe pairs_recipe = {
+    "pairs", "fp32", false, "each pair of nodes (on one node: of ranks), both directions at once"};
 
 Case make_case(const std::string& size, const Recipe& recipe, const Options& options, bool cuda,
                int ranks) {
@@ -42,13 +45,15 @@ Case make_case(const std::string& size, const Recipe& recipe, const Options& opt
   one.what = recipe.what;
   one.trains = false;
   one.ranks = ranks;
-  one.communicates = is_collective(*ceiling_kind(recipe.name));
+  const auto kind = *ceiling_kind(recipe.name);
+  one.communicates = is_collective(kind) || kind == CeilingKind::pairs;
   one.precision = recipe.precision;
   one.attention = one.loss_kernel = one.block_kernel = "none";
   one.steps = options.steps.value_or(size == "tiny" ? 5 : 50);
   one.warmup = options.warmup.value_or(size == "tiny" ? 2 : 10);
   one.seed = options.seed;
   one.work = static_cast<double>(one.steps + one.warmup);
+  if (kind == CeilingKind::pairs && ranks < 2) one.skip = "one rank is no pair";
   if (recipe.gpu_only && !cuda) one.skip = "only a GPU has this ceiling, and this run is on a CPU";
   return one;
 }
@@ -73,15 +78,18 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
                      {"communicator", work.communicates ? session.comm_kind() : "none"},
                      {"dry_run", !session.device().cuda},
                      {"ranks_total", std::int64_t{session.world().size()}},
-                     {"suite", work.suite}});
+                     {"suite", work.suite},
+                     {"device_name", session.device().name}});
   if (row.status != "ok") return;
-  row.warmup.clear();
-  for (std::size_t i = 0; i < problem_sizes(work).size(); ++i) {
-    row.warmup.insert(row.warmup.end(), static_cast<std::size_t>(work.warmup), std::uint8_t{1});
-    row.warmup.insert(row.warmup.end(), static_cast<std::size_t>(work.steps), std::uint8_t{0});
+  const Series* steps = row.ranks.empty() ? nullptr : find_series(row.ranks[0], "step_seconds");
+  row.warmup.clear();  // of each problem its own
+  for (std::size_t i = 0; steps != nullptr && i < steps->values.size(); ++i) {
+    const auto repetition = static_cast<std::int64_t>(i) % (work.warmup + work.steps);
+    row.warmup.push_back(repetition < work.warmup ? 1 : 0);
   }
   double wrong = 0;
   for (const auto& point : ceiling_points(row)) wrong += point.wrong_values;
+  for (const auto& pair : pair_points(row)) wrong += pair.wrong_values;
   row.checks.push_back({"results_correct", wrong == 0});
   const auto best = best_point(row);
   if (!best) return;
@@ -120,6 +128,7 @@ std::vector<Case> ceilings_cases(const Options& options, bool cuda, int ranks) {
     for (const Recipe& recipe : recipes) {
       cases.push_back(make_case(size, recipe, options, cuda, ranks));
     }
+    if (options.pairs) cases.push_back(make_case(size, pairs_recipe, options, cuda, ranks));
   }
   return cases;
 }
@@ -158,6 +167,13 @@ std::string ceilings_table(const std::vector<CaseRecord>& records) {
   for (const CaseRecord& record : records) {
     const auto recipe = record.name.substr(record.name.find('-') + 1);
     if (const auto kind = ceiling_kind(recipe)) add_lines(record, *kind, rows);
+    for (const PairPoint& pair : pair_points(record)) {
+      rows.push_back({record.name, fmt::format("{}-{}", pair.a, pair.b),
+                      size_text(CeilingKind::pairs, pair.size),
+                      fmt::format("{:.4f}", pair.seconds * 1e3),
+                      rate_text(CeilingKind::pairs, pair.rate), "-",
+                      fmt::format("{:.0f}", pair.wrong_values)});
+    }
     if (record.status != "ok") {
       reasons += fmt::format("{}: {}: {}\n", record.name, record.status, record.reason);
     }
@@ -166,7 +182,7 @@ std::string ceilings_table(const std::vector<CaseRecord>& records) {
          "Median of the repetitions at the slowest rank; GB/s of 1e9 bytes, all ranks at once, the "
          "rate of one. Matrix products: 2 n^3. Copies within a device: bytes read and written. "
          "Collectives: rate = size / time; bus bandwidth = rate x 2 (n - 1) / n for all-reduce, "
-         "x (n - 1) / n for the others, as nccl-tests has them.\n";
+         "x (n - 1) / n for the others, as nccl-tests has them. Pairs: bytes in each direction.\n";
 }
 
 Suite ceilings_suite() {

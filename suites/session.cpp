@@ -114,6 +114,35 @@ void Session::identify(const std::vector<std::string>& argv) {
   for (auto& setting : recorded_environment()) run_.attributes.push_back(std::move(setting));
 }
 
+void Session::load_ceilings(const std::string& path) {
+  ceilings_ = read_ceilings(path);
+  std::erase_if(ceilings_, [&](const auto& one) { return one.device_name != device_.name; });
+  if (!ceilings_.empty()) return;
+  fail<UsageError>(
+      "--ceilings {}: it holds no matrix products of {}; make it with `trainsuite ceilings --out "
+      "{}`"
+      " on this machine",
+      path, device_.name, path);
+}
+
+std::optional<Session::Peak> Session::peak_flops(const std::string& precision) const {
+  if (const auto measured = product_ceiling(ceilings_, device_.name, precision)) {
+    return Peak{*measured, "measured"};
+  }
+  const auto gpu = device_.cuda ? find_gpu(device_.name) : std::nullopt;
+  if (!gpu || precision != "bf16") return std::nullopt;
+  return Peak{gpu->dense_bf16_tflops * 1e12, "listed"};
+}
+
+std::optional<std::int64_t> Session::least_free_bytes() {
+  if (!device_.cuda) return std::nullopt;
+  std::int64_t least = device_.memory_bytes;
+  for (const auto& text : world_.all_gather(std::to_string(free_memory_bytes(device_)))) {
+    least = std::min(least, std::int64_t{std::stoll(text)});
+  }
+  return least;
+}
+
 void Session::check_same_cases(const std::vector<Case>& cases) {
   Settings settings{{"number of cases", static_cast<std::int64_t>(cases.size())}};
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "device/telemetry.h"
 #include "launch/world.h"
+#include "result/ceilings_file.h"
 #include "result/record.h"
 #include "run/case.h"
 
@@ -44,6 +45,17 @@ class Session {
   /// Samples this rank's GPU and host; null with --telemetry off.
   Telemetry* telemetry() { return telemetry_.get(); }
 
+  /// Rank 0: reads the peaks that --ceilings names; throws UsageError where none is of this device.
+  void load_ceilings(const std::string& path);
+  struct Peak {
+    double flops;        // FLOP/s of one device
+    std::string source;  // "measured" or "listed"
+  };
+  /// Measured where --ceilings has it, else the listed one of a known GPU in bf16, else absent.
+  std::optional<Peak> peak_flops(const std::string& precision) const;
+  /// Collective: device memory that is free where least is; absent on a CPU.
+  std::optional<std::int64_t> least_free_bytes();
+
   /// Collective: throws UsageError where the ranks would run different cases.
   void check_same_cases(const std::vector<Case>& cases);
 
@@ -60,6 +72,7 @@ class Session {
   std::string comm_kind_;
   std::unique_ptr<Communicator> communicator_;
   RunRecord run_;
+  std::vector<MeasuredCeiling> ceilings_;
   std::unique_ptr<Telemetry> telemetry_;
   std::vector<std::string> notes_;
 };

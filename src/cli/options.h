@@ -32,6 +32,8 @@ struct Options {
   std::int64_t repeats = 1;
   std::string order = "auto";  // auto|shuffled|plan
   std::optional<double> until_percent;
+  bool pairs = false;       // ceilings: also between each pair of nodes
+  bool self_check = false;  // each case also without instrumentation
   std::int64_t seed = 1;
   // recipe
   std::string precision = "auto";     // auto|bf16|fp32
@@ -46,6 +48,7 @@ struct Options {
   std::string out;
   double time_limit_seconds = 1800;  // a case
   bool json = false;
+  std::string ceilings;  // result file whose measured peak MFU is of
 };
 
 /// Parses a command line (argv[0] is skipped). `suites` are the known suite names.

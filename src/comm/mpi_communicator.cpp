@@ -86,6 +86,15 @@ class MpiCommunicator : public Communicator {
     });
   }
 
+  void exchange(const at::Tensor& mine, at::Tensor& theirs, int peer) override {
+    guarded("mpi exchange", [&] {
+      check_tensor(mine, "mpi exchange");
+      check_tensor(theirs, "mpi exchange");
+      if (mine.is_cuda() || theirs.is_cuda()) return exchange_staged(mine, theirs, peer);
+      exchange_bytes(mine, theirs, peer);
+    });
+  }
+
   void barrier() override {
     guarded("mpi barrier", [&] { check_alike(Kind::barrier, "mpi barrier", at::Tensor(), 0); });
   }
@@ -100,6 +109,33 @@ class MpiCommunicator : public Communicator {
   void abort() noexcept override { abandoned_ = true; }
 
  private:
+  /// Through ordinary host copies of the whole: a piece at a time would wait for the slower side.
+  void exchange_staged(const at::Tensor& mine, at::Tensor& theirs, int peer) {
+    used_cuda_ = true;
+    const at::Tensor sent = mine.cpu();
+    at::Tensor received = at::empty_like(sent);
+    exchange_bytes(sent, received, peer);
+    theirs.copy_(received);
+  }
+
+  void exchange_bytes(const at::Tensor& mine, at::Tensor& theirs, int peer) {
+    constexpr int tag = 1;  // the communicator's collectives use none
+    buffers_->in_flight = mine;
+    buffers_->received = theirs;
+    const auto bytes = static_cast<std::int64_t>(mine.nbytes());
+    auto* from = static_cast<char*>(mine.data_ptr());
+    auto* to = static_cast<char*>(theirs.data_ptr());
+    for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
+      const auto count = static_cast<int>(std::min(piece_bytes, bytes - first));
+      MPI_Request receive = MPI_REQUEST_NULL, send = MPI_REQUEST_NULL;
+      check_mpi(MPI_Irecv(to + first, count, MPI_BYTE, peer, tag, comm_, &receive), call_);
+      check_mpi(MPI_Isend(from + first, count, MPI_BYTE, peer, tag, comm_, &send), call_);
+      wait(receive);
+      wait(send);
+    }
+    buffers_->received = at::Tensor();
+  }
+
   /// Runs a call; on any exception the communicator is abandoned and what MPI may still touch
   /// stays alive until the process ends.
   void guarded(const char* call, const std::function<void()>& work) {
@@ -235,6 +271,7 @@ class MpiCommunicator : public Communicator {
     at::Tensor pinned;     // bytes, on the way to or from a CUDA tensor
     at::Tensor wide;       // fp32 sums of bfloat16
     at::Tensor in_flight;  // the tensor of the call under way
+    at::Tensor received;   // what an exchange writes
   };
 
   World& world_;

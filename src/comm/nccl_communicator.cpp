@@ -101,6 +101,18 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  void exchange(const at::Tensor& mine, at::Tensor& theirs, int peer) override {
+    guarded("nccl exchange", [&] {
+      check_cuda_tensor(mine);
+      check_cuda_tensor(theirs);
+      const auto count = static_cast<size_t>(mine.numel());
+      check_result(ncclGroupStart());
+      check_result(ncclSend(mine.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
+      check_result(ncclRecv(theirs.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
+      settle(ncclGroupEnd());
+    });
+  }
+
   void barrier() override {
     guarded("nccl barrier", [&] {
       void* data = token_.data_ptr();

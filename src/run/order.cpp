@@ -8,6 +8,7 @@
 
 #include "result/repeats.h"
 #include "run/row_figures.h"
+#include "run/self_check.h"
 
 namespace trainsuite {
 namespace {
@@ -28,6 +29,7 @@ OrderOptions order_options(const Options& options) {
   constexpr std::int64_t most_rounds = 100;
   OrderOptions order{options.repeats, options.order != "plan", options.seed, options.until_percent};
   if (order.until_percent && order.repeats == 1) order.repeats = most_rounds;
+  if (options.self_check && order.repeats == 1) order.repeats = self_check_repeats;
   if (options.order == "auto") order.shuffled = order.repeats > 1;
   return order;
 }

@@ -66,6 +66,11 @@ std::vector<std::string> row_notes(const CaseRecord& record) {
   add_steadiness(record, notes);
   add_telemetry(record, notes);
   add_energy(record, notes);
+  for (const Setting& check : record.checks) {
+    if (check.name == "below_peak" && check.value == Value(false)) {
+      notes.push_back("faster than the peak of its GPUs: this row or that peak is wrong");
+    }
+  }
   return notes;
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import made_files
 import pytest
 import results
-from results_ceilings import best, points, product_ceiling
+from results_ceilings import best, lines, pairs, points, product_ceiling
 from results_command import main
 
 
@@ -51,6 +51,21 @@ def test_the_ceiling_of_a_precision_on_a_device(tmp_path: Path) -> None:
     assert product_ceiling(file, "bf16", "NVIDIA H200") == 2 * 400**3 / 16
     assert product_ceiling(file, "bf16", "NVIDIA A100") is None
     assert product_ceiling(file, "fp32", "NVIDIA H200") is None
+
+
+def test_pairs_take_the_fastest_size(tmp_path: Path) -> None:
+    nan = float("nan")
+    times = [[9, 1, 9, 5, 9, 4], [9, 2, 9, 5, nan, nan], [nan] * 4 + [9, 4]]
+    own = [results.RankRecord(rank, [
+        results.RankSeries("step_seconds", "s", seconds),
+        results.RankSeries("problem_size", "1", [100, 100, 400, 400, 100, 100]),
+        results.RankSeries("pair_a", "1", [0] * 6),
+        results.RankSeries("pair_b", "1", [1, 1, 1, 1, 2, 2])]) for rank, seconds in enumerate(times)]
+    row = results.CaseRecord("ceilings", "full-pairs", 0, "ok", "", {"recipe": "pairs"}, {}, {},
+                             [True, False] * 3, own)
+    case = results.load(made_files.write(tmp_path / "p.h5", [row])).cases[0]
+    assert pairs(case) == {(0, 1): (400, 80), (0, 2): (100, 25)}
+    assert points(case) == [] and len(lines(case)) == 2
 
 
 def test_other_rows_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,23 @@ TEST(Communicator, ReduceScatterGivesEachRankItsRowOfTheSum) {
             std::string::npos);
 }
 
+TEST(Communicator, TwoRanksExchangeWhileOthersDoNot) {
+  const auto comm = make();
+  const int ranks = world->size(), me = world->rank();
+  for (int a = 0; a < ranks; ++a) {
+    for (int b = a + 1; b < ranks; ++b) {
+      if (me != a && me != b) continue;
+      const int peer = me == a ? b : a;
+      const at::Tensor mine = pattern(me, many_elements, at::kFloat);
+      at::Tensor theirs = at::zeros_like(mine);
+      comm->exchange(mine, theirs, peer);
+      comm->synchronize();
+      EXPECT_TRUE(at::equal(theirs, pattern(peer, many_elements, at::kFloat))) << a << " " << b;
+      EXPECT_TRUE(at::equal(mine, pattern(me, many_elements, at::kFloat)));
+    }
+  }
+}
+
 TEST(Communicator, AllReduceIsInPlaceAndKeepsTheShape) {
   const auto comm = make();
   at::Tensor whole = pattern(world->rank(), 24, at::kFloat).view({2, 3, 4});

@@ -88,5 +88,50 @@ TEST(Points, AreAbsentForOtherRowsAndFailures) {
   EXPECT_FALSE(best_point(failed));
 }
 
+TEST(Pairs, AreOfHostsOrOfRanksOnOneHost) {
+  using Groups = std::vector<std::vector<int>>;
+  EXPECT_EQ(pair_groups({"a", "b", "a", "c"}), (Groups{{0, 2}, {1}, {3}}));
+  EXPECT_EQ(pair_groups({"a", "a", "a"}), (Groups{{0}, {1}, {2}}));
+}
+
+TEST(Pairs, RanksMeetThoseOfTheirPlace) {
+  EXPECT_EQ(peer_of(2, {0, 2}, {1, 3}), 3);
+  EXPECT_EQ(peer_of(1, {0, 2}, {1, 3}), 0);
+  EXPECT_FALSE(peer_of(2, {0, 2}, {1}));  // the other host has fewer ranks
+  EXPECT_FALSE(peer_of(5, {0, 2}, {1, 3}));
+}
+
+TEST(Pairs, RatesAreOfAllRanksOfANode) {
+  // Two hosts of two ranks and a third of one: pair 0-1 takes 2 s at its slower rank, size 100.
+  CaseRecord record;
+  record.status = "ok";
+  record.warmup = {1, 0, 1, 0, 1, 0};
+  const auto add = [&](int number, std::vector<double> seconds, double wrong) {
+    std::vector<double> wrongs;
+    for (const double one : seconds) wrongs.push_back(std::isnan(one) ? NAN : wrong);
+    record.ranks.push_back({number,
+                            {{"step_seconds", "s", std::move(seconds)},
+                             {"problem_size", "1", {100, 100, 400, 400, 100, 100}},
+                             {"wrong_values", "1", std::move(wrongs)},
+                             {"pair_a", "1", {0, 0, 0, 0, 0, 0}},
+                             {"pair_b", "1", {1, 1, 1, 1, 2, 2}}},
+                            {}});
+  };
+  add(0, {9, 1, 9, 5, 9, 4}, 0);
+  add(1, {9, 2, 9, 5, NAN, NAN}, 0);
+  add(2, {9, 1, 9, 5, NAN, NAN}, 0);
+  add(3, {9, 1, 9, 5, NAN, NAN}, 0);
+  add(4, {NAN, NAN, NAN, NAN, 9, 4}, 1);
+  const auto points = pair_points(record);
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[0].b, 1);
+  EXPECT_DOUBLE_EQ(points[0].size, 400);  // 800 / 5 is more than 200 / 2
+  EXPECT_DOUBLE_EQ(points[0].rate, 2 * 400.0 / 5);
+  EXPECT_DOUBLE_EQ(points[0].wrong_values, 0);
+  EXPECT_EQ(points[1].b, 2);
+  EXPECT_DOUBLE_EQ(points[1].rate, 100.0 / 4);
+  EXPECT_DOUBLE_EQ(points[1].wrong_values, 1);
+}
+
 }  // namespace
 }  // namespace trainsuite
