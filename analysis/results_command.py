@@ -62,7 +62,11 @@ def summary(paths: list[str]) -> int:
             order.setdefault((case.suite, case.name), len(order))
     cases = sorted((case for file in files for case in file.cases),
                    key=lambda case: (order[case.suite, case.name], case.repeat))
-    print(table(SUMMARY_HEADER, [summary_row(case) for case in cases], left=2))
+    trained = [case for case in cases if case.suite != "ceilings"]
+    if trained or not cases:
+        print(table(SUMMARY_HEADER, [summary_row(case) for case in trained], left=2))
+    if text := results_views.ceilings_text(cases):
+        print(text)
     for case in cases:
         if case.status != "ok":
             print(f"{case.label}: {case.status}: {case.reason or 'no reason given'}")
@@ -71,7 +75,8 @@ def summary(paths: list[str]) -> int:
     if of_loop := [case.label for case in cases if untimed(case)]:
         print("means of the loop, all steps after the first, as single steps were not timed "
               f"(--instrumentation off): {', '.join(dict.fromkeys(of_loop))}")
-    print(repeats_text(cases))
+    if trained:
+        print(repeats_text(trained))
     for file in files:
         if not file.complete:
             missing = file.missing()

@@ -80,6 +80,7 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
                      {"ranks_total", std::int64_t{session.world().size()}},
                      {"suite", work.suite},
                      {"device_name", session.device().name}});
+  if (work.communicates) row.settings = merged_settings(row.settings, session.nccl_choices());
   if (row.status != "ok") return;
   const Series* steps = row.ranks.empty() ? nullptr : find_series(row.ranks[0], "step_seconds");
   row.warmup.clear();  // of each problem its own
@@ -87,6 +88,12 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
     const auto repetition = static_cast<std::int64_t>(i) % (work.warmup + work.steps);
     row.warmup.push_back(repetition < work.warmup ? 1 : 0);
   }
+  const auto total = static_cast<std::int64_t>(row.warmup.size());
+  const auto warmup = std::count(row.warmup.begin(), row.warmup.end(), std::uint8_t{1});
+  row.settings = merged_settings(row.settings, {{"repetitions", work.steps},
+                                                {"warmup_repetitions", work.warmup},
+                                                {"steps", total - warmup},
+                                                {"warmup", std::int64_t{warmup}}});
   double wrong = 0;
   for (const auto& point : ceiling_points(row)) wrong += point.wrong_values;
   for (const auto& pair : pair_points(row)) wrong += pair.wrong_values;

@@ -45,6 +45,7 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
     row.results.push_back({"parameters_trainable", Value(result.value)});
     break;
   }
+  if (work.communicates) row.settings = merged_settings(row.settings, session.nccl_choices());
   if (row.status == "ok") add_flops(session, work, row);
 }
 

@@ -66,8 +66,8 @@ Machine inspect_machine(World& world, const DeviceInfo& device, RunRecord& run) 
     gpudirect = gpudirect && host.gpudirect_module;
   }
   run.attributes.push_back({"gpudirect_module", gpudirect});
-  run.attributes.push_back(
-      {"telemetry_source", nvml ? "nvml, driver " + nvml->driver_version() : "host only: " + reason});
+  run.attributes.push_back({"telemetry_source", nvml ? "nvml, driver " + nvml->driver_version()
+                                                     : "host only: " + reason});
   machine.notes = gpu_oddities(run.gpus);
   if (!machine.notes.empty()) {
     run.attributes.push_back({"gpu_differences", join(machine.notes, "; ")});

@@ -134,6 +134,19 @@ void add_expectations(Session& session, const Suite& suite, const Options& optio
   if (options.self_check) cases = self_check_cases(cases);
 }
 
+void print_rows(const Suite& suite, const Options& options, const std::vector<CaseRecord>& rows,
+                const SummaryFacts& facts) {
+  if (options.json) {
+    std::cout << summary_json(rows, facts);
+  } else if (suite.table) {
+    std::cout << suite.table(rows) << "Output: " << facts.output_path << "\n";
+  } else {
+    std::cout << summary_text(rows, facts);
+    if (options.self_check) std::cout << self_check_text(rows);
+  }
+  std::cout << std::flush;
+}
+
 int run_suite(World& world, const Options& options, const std::vector<std::string>& argv) {
   const auto& suite = find_suite(options.suite);
   world.set_deadline(options.time_limit_seconds + 60);  // of waits outside cases
@@ -156,13 +169,8 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   if (world.is_root() && !options.json)
     show_plan(session, options, cases, free_bytes, file->path());
   const auto show = [&](const std::vector<CaseRecord>& rows) {
-    const SummaryFacts facts{session.device().cuda, session.run_record().ranks, file->path()};
-    const bool own = suite.table && !options.json;
-    if (own) std::cout << suite.table(rows) << "Output: " << facts.output_path << "\n";
-    if (options.json) std::cout << summary_json(rows, facts);
-    if (!own && !options.json) std::cout << summary_text(rows, facts);
-    if (options.self_check && !options.json) std::cout << self_check_text(rows);
-    std::cout << std::flush;
+    print_rows(suite, options, rows,
+               {session.device().cuda, session.run_record().ranks, file->path()});
   };
   const auto rows = run_plan(world, cases, suite.workload(session, options),
                              {.order = order_options(options),

@@ -154,7 +154,14 @@ void Session::check_same_cases(const std::vector<Case>& cases) {
   check_same_everywhere(world_, settings);
 }
 
+Settings Session::nccl_choices() const {
+  return nccl_log_ ? nccl_settings(nccl_log_->read()) : Settings{};
+}
+
 Communicator& Session::communicator() {
+  if (!nccl_log_ && comm_kind_ == "nccl" && world_.is_root()) {
+    nccl_log_ = std::make_unique<NcclLog>();
+  }
   if (!communicator_) {
     communicator_ = make_communicator(comm_kind_, world_,
                                       {.link = options_.link, .interface = options_.interface});

@@ -6,6 +6,7 @@
 
 #include "cli/options.h"
 #include "comm/communicator.h"
+#include "comm/nccl_log.h"
 #include "device/device.h"
 #include "device/telemetry.h"
 #include "launch/world.h"
@@ -39,6 +40,8 @@ class Session {
 
   /// The run's communicator, made at first use. Collective then.
   Communicator& communicator();
+  /// What NCCL says that it chose, on rank 0 once it has communicated; empty elsewhere.
+  Settings nccl_choices() const;
   /// After a failure: the communicator is aborted; the next use makes a new one.
   void drop_communicator();
 
@@ -70,6 +73,7 @@ class Session {
   DeviceInfo device_;
   Affinity affinity_;
   std::string comm_kind_;
+  std::unique_ptr<NcclLog> nccl_log_;  // outlives the communicator
   std::unique_ptr<Communicator> communicator_;
   RunRecord run_;
   std::vector<MeasuredCeiling> ceilings_;

@@ -1,48 +1,15 @@
 #include "device/nvml.h"
 
 #include <dlfcn.h>
-#include <nvml.h>
 
 #include <algorithm>
 #include <array>
 
 #include "core/error.h"
+#include "device/nvml_functions.h"
 
 namespace trainsuite {
 namespace {
-
-/// The entry points in use; one that the library lacks stays null and its values absent.
-struct Functions {
-  decltype(&nvmlInit) init = nullptr;
-  decltype(&nvmlShutdown) shutdown = nullptr;
-  decltype(&nvmlErrorString) error_string = nullptr;
-  decltype(&nvmlSystemGetDriverVersion) driver_version = nullptr;
-  decltype(&nvmlDeviceGetCount) count = nullptr;
-  decltype(&nvmlDeviceGetHandleByIndex) handle = nullptr;
-  decltype(&nvmlDeviceGetUUID) uuid = nullptr;
-  decltype(&nvmlDeviceGetName) name = nullptr;
-  decltype(&nvmlDeviceGetPciInfo) pci = nullptr;
-  decltype(&nvmlDeviceGetPowerUsage) power = nullptr;
-  decltype(&nvmlDeviceGetTotalEnergyConsumption) energy = nullptr;
-  decltype(&nvmlDeviceGetClockInfo) clock = nullptr;
-  decltype(&nvmlDeviceGetTemperature) temperature = nullptr;
-  decltype(&nvmlDeviceGetCurrentClocksEventReasons) reasons = nullptr;
-  decltype(&nvmlDeviceGetComputeRunningProcesses) processes = nullptr;
-  decltype(&nvmlDeviceGetEnforcedPowerLimit) power_limit = nullptr;
-  decltype(&nvmlDeviceGetPowerManagementDefaultLimit) default_limit = nullptr;
-  decltype(&nvmlDeviceGetEccMode) ecc = nullptr;
-  decltype(&nvmlDeviceGetMigMode) mig = nullptr;
-  decltype(&nvmlDeviceGetComputeMode) compute_mode = nullptr;
-  decltype(&nvmlDeviceGetPersistenceMode) persistence = nullptr;
-  decltype(&nvmlDeviceGetCurrPcieLinkGeneration) generation = nullptr;
-  decltype(&nvmlDeviceGetMaxPcieLinkGeneration) most_generation = nullptr;
-  decltype(&nvmlDeviceGetCurrPcieLinkWidth) width = nullptr;
-  decltype(&nvmlDeviceGetMaxPcieLinkWidth) most_width = nullptr;
-  decltype(&nvmlDeviceGetTopologyCommonAncestor) ancestor = nullptr;
-  decltype(&nvmlDeviceGetP2PStatus) peer_status = nullptr;
-  decltype(&nvmlDeviceGetNvLinkState) link_state = nullptr;
-  decltype(&nvmlDeviceGetNvLinkRemotePciInfo) link_remote = nullptr;
-};
 
 // The bits that result/telemetry.cpp puts into words without this header.
 static_assert(nvmlClocksEventReasonSwPowerCap == 0x04 &&
@@ -51,49 +18,6 @@ static_assert(nvmlClocksEventReasonSwPowerCap == 0x04 &&
               nvmlClocksEventReasonSwThermalSlowdown == 0x20 &&
               nvmlClocksThrottleReasonHwThermalSlowdown == 0x40 &&
               nvmlClocksThrottleReasonHwPowerBrakeSlowdown == 0x80);
-
-// nvml.h renames some functions to newer versions: the name is taken after that.
-#define TRAINSUITE_TEXT(name) #name
-#define TRAINSUITE_LOAD(member, name) load(library, TRAINSUITE_TEXT(name), functions.member)
-
-template <class Function>
-void load(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-}
-
-Functions load_functions(void* library) {
-  Functions functions;
-  TRAINSUITE_LOAD(init, nvmlInit);
-  TRAINSUITE_LOAD(shutdown, nvmlShutdown);
-  TRAINSUITE_LOAD(error_string, nvmlErrorString);
-  TRAINSUITE_LOAD(driver_version, nvmlSystemGetDriverVersion);
-  TRAINSUITE_LOAD(count, nvmlDeviceGetCount);
-  TRAINSUITE_LOAD(handle, nvmlDeviceGetHandleByIndex);
-  TRAINSUITE_LOAD(uuid, nvmlDeviceGetUUID);
-  TRAINSUITE_LOAD(name, nvmlDeviceGetName);
-  TRAINSUITE_LOAD(pci, nvmlDeviceGetPciInfo);
-  TRAINSUITE_LOAD(power, nvmlDeviceGetPowerUsage);
-  TRAINSUITE_LOAD(energy, nvmlDeviceGetTotalEnergyConsumption);
-  TRAINSUITE_LOAD(clock, nvmlDeviceGetClockInfo);
-  TRAINSUITE_LOAD(temperature, nvmlDeviceGetTemperature);
-  TRAINSUITE_LOAD(reasons, nvmlDeviceGetCurrentClocksEventReasons);
-  TRAINSUITE_LOAD(processes, nvmlDeviceGetComputeRunningProcesses);
-  TRAINSUITE_LOAD(power_limit, nvmlDeviceGetEnforcedPowerLimit);
-  TRAINSUITE_LOAD(default_limit, nvmlDeviceGetPowerManagementDefaultLimit);
-  TRAINSUITE_LOAD(ecc, nvmlDeviceGetEccMode);
-  TRAINSUITE_LOAD(mig, nvmlDeviceGetMigMode);
-  TRAINSUITE_LOAD(compute_mode, nvmlDeviceGetComputeMode);
-  TRAINSUITE_LOAD(persistence, nvmlDeviceGetPersistenceMode);
-  TRAINSUITE_LOAD(generation, nvmlDeviceGetCurrPcieLinkGeneration);
-  TRAINSUITE_LOAD(most_generation, nvmlDeviceGetMaxPcieLinkGeneration);
-  TRAINSUITE_LOAD(width, nvmlDeviceGetCurrPcieLinkWidth);
-  TRAINSUITE_LOAD(most_width, nvmlDeviceGetMaxPcieLinkWidth);
-  TRAINSUITE_LOAD(ancestor, nvmlDeviceGetTopologyCommonAncestor);
-  TRAINSUITE_LOAD(peer_status, nvmlDeviceGetP2PStatus);
-  TRAINSUITE_LOAD(link_state, nvmlDeviceGetNvLinkState);
-  TRAINSUITE_LOAD(link_remote, nvmlDeviceGetNvLinkRemotePciInfo);
-  return functions;
-}
 
 const char* on_off(nvmlEnableState_t state) { return state == NVML_FEATURE_ENABLED ? "on" : "off"; }
 
@@ -134,7 +58,7 @@ bool same_place(const nvmlPciInfo_t& a, const nvmlPciInfo_t& b) {
 
 class LoadedNvml final : public Nvml {
  public:
-  LoadedNvml(void* library, Functions functions) : library_(library), call_(functions) {
+  LoadedNvml(void* library, NvmlFunctions functions) : library_(library), call_(functions) {
     unsigned count = 0;
     if (call_.count(&count) != NVML_SUCCESS) count = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -271,7 +195,7 @@ class LoadedNvml final : public Nvml {
   }
 
   void* library_;
-  Functions call_;
+  NvmlFunctions call_;
   std::vector<nvmlDevice_t> devices_;
 };
 
@@ -284,7 +208,7 @@ std::shared_ptr<const Nvml> Nvml::open(std::string& reason, const std::string& l
     reason = fmt::format("NVML is not here: {}", error ? error : library);
     return nullptr;
   }
-  const auto functions = load_functions(handle);
+  const auto functions = load_nvml_functions(handle);
   if (!functions.init || !functions.shutdown || !functions.count || !functions.handle) {
     reason = fmt::format("{} is no NVML that this program knows", library);
   } else if (const auto state = functions.init(); state != NVML_SUCCESS) {

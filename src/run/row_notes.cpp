@@ -17,6 +17,8 @@ namespace {
 constexpr double worth_telling = 0.02;  // of a step, that others wait for a rank
 
 void add_steadiness(const CaseRecord& record, std::vector<std::string>& notes) {
+  // Steps of different problems differ.
+  if (!record.ranks.empty() && find_series(record.ranks[0], "problem_size")) return;
   const auto steps = measured_steps(record);
   if (const auto found = trend(steps); found && found->found()) {
     notes.push_back(fmt::format("not steady: steps became {:.1f}% {} from the first to the last",

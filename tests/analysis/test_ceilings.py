@@ -42,6 +42,9 @@ def test_points_and_bus_bandwidth(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "not defined for one rank" in out and "full-matmul-bf16" in out
     assert results.violations(file) == []
+    assert main(["summary", path]) == 0
+    summary = capsys.readouterr().out
+    assert "not defined for one rank" in summary and "tokens/s" not in summary
 
 
 def test_the_ceiling_of_a_precision_on_a_device(tmp_path: Path) -> None:
