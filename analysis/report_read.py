@@ -11,6 +11,7 @@ import gpus
 from figures import all_steps, check_units, rate_of, training_seconds
 from report_rows import NOT_MEASURED, OK, SUITES, Row, on_gpu, place_words, variant_words
 from results import Case, Results, Run
+from results_repeats import over_repeats
 
 OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) (?:with|beside) "
                        r"(?P<bytes>\d+) bytes")
@@ -53,13 +54,21 @@ def _mfu(case: Case, flops_name: str, gpu_count: int) -> float | None:
     return flops * rate / (peak * gpu_count)
 
 
+def _range_of(rates: list[float]) -> tuple[float, float] | None:
+    """The 95% interval over repeats, from three on; of two their range; of one none."""
+    if len(rates) < 2:
+        return None
+    spread = over_repeats(rates)
+    return (min(rates), max(rates)) if spread.low is None else (spread.low, spread.high)
+
+
 def _fill_figures(row: Row, cases: list[Case]) -> None:
     def over(measure) -> float | None:
         return _median([measure(case) for case in cases])
 
     rates = [rate for rate in map(rate_of, cases) if rate is not None]
     row.tokens_per_second = _median(rates)
-    row.rate_range = (min(rates), max(rates)) if len(rates) > 1 else None
+    row.rate_range = _range_of(rates)
     row.padded_tokens_per_second = over(padded_rate_of)
     row.step_seconds = over(lambda case: case.median("step_seconds"))
     row.step_p10 = over(lambda case: case.p10("step_seconds"))

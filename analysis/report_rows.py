@@ -39,7 +39,7 @@ class Row:
     variant: str = ""  # in words
     repeats: int = 1
     tokens_per_second: float | None = None
-    rate_range: tuple[float, float] | None = None  # tokens/s of the repeats
+    rate_range: tuple[float, float] | None = None  # tokens/s: 95% interval, or range of 2 runs
     padded_tokens_per_second: float | None = None
     step_seconds: float | None = None
     step_p10: float | None = None

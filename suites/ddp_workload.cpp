@@ -3,7 +3,6 @@
 
 #include "ddp.h"
 #include "device/device.h"
-#include "model/gpt2.h"
 #include "result/statistics.h"
 #include "run/plan.h"
 #include "session.h"
@@ -13,26 +12,21 @@
 namespace trainsuite {
 namespace {
 
-/// Matrix parameters, head included, input embeddings excluded: layers x 12 width^2 + V width.
-double matmul_parameters(const Gpt2Config& model) {
-  const auto width = static_cast<double>(model.width);
-  return static_cast<double>(model.layers) * 12 * width * width +
-         static_cast<double>(model.vocabulary) * width;
-}
-
-void add_flops(const Case& work, const DeviceInfo& device, CaseRecord& row) {
-  const auto model = gpt2_config(work.size, work.vocabulary, work.sequence);
-  const auto flops = [&](bool halved) {
-    return flops_per_token(matmul_parameters(model), static_cast<double>(model.layers),
-                           static_cast<double>(model.width), static_cast<double>(work.sequence),
-                           halved);
-  };
-  row.results.push_back({"flops_per_token", flops(true)});
-  row.results.push_back({"flops_per_token_uncausal", flops(false)});
-  const auto gpu = device.cuda ? find_gpu(device.name) : std::nullopt;
-  if (gpu && work.precision == "bf16") {
-    row.results.push_back({"peak_flops", gpu->dense_bf16_tflops * 1e12});
-  }
+/// Operations, the peak that MFU is of, and whether the row stays below it.
+void add_flops(Session& session, const Case& work, CaseRecord& row) {
+  if (!work.account) return;
+  const auto tokens = static_cast<double>(work.tokens_per_step());
+  const double flops = work.account->flops / tokens;
+  row.results.push_back({"flops_per_token", flops});
+  row.results.push_back({"flops_per_token_uncausal", work.account->flops_uncausal / tokens});
+  const auto peak = session.peak_flops(work.precision);
+  if (!peak) return;
+  row.results.push_back({"peak_flops", peak->flops});
+  row.results.push_back({"peak_flops_source", peak->source});
+  const auto rate = tokens_per_second(row);
+  if (!rate) return;
+  const auto gpus = static_cast<double>(row.ranks.size());  // ranks may share one: then it is less
+  row.checks.push_back({"below_peak", *rate * flops <= peak->flops * gpus});
 }
 
 void describe(Session& session, const Case& work, CaseRecord& row) {
@@ -51,29 +45,34 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
     row.results.push_back({"parameters_trainable", Value(result.value)});
     break;
   }
-  if (row.status == "ok") add_flops(work, session.device(), row);
+  if (work.communicates) row.settings = merged_settings(row.settings, session.nccl_choices());
+  if (row.status == "ok") add_flops(session, work, row);
 }
 
 }  // namespace
 
 Suite ddp_suite() {
-  return {"ddp", ddp_cases, ddp_default_sizes, predicted_peak_bytes,
-          [](Session& session, const Options& options) {
-            Workload workload;
-            const bool instrumented = options.instrumentation == "on";
-            workload.run = [&session, instrumented](const Case& work) {
-              const auto connect = [&] {
-                return work.communicates ? &session.communicator() : nullptr;
-              };
-              return run_training_case(work, session.device(), session.world(), connect,
-                                       instrumented);
-            };
-            workload.recover = [&session] { session.drop_communicator(); };
-            workload.describe = [&session](const Case& work, CaseRecord& row) {
-              describe(session, work, row);
-            };
-            return workload;
-          }};
+  Suite suite{"ddp", ddp_cases, ddp_default_sizes,
+              [](const Case& work) { return ddp_account(work).peak_bytes(); },
+              [](Session& session, const Options& options) {
+                Workload workload;
+                const bool instrumented = options.instrumentation == "on";
+                workload.run = [&session, instrumented](const Case& work) {
+                  const auto connect = [&] {
+                    return work.communicates ? &session.communicator() : nullptr;
+                  };
+                  return run_training_case(work, session.device(), session.world(), connect,
+                                           instrumented && work.instrumented,
+                                           work.instrumented ? session.telemetry() : nullptr);
+                };
+                workload.recover = [&session] { session.drop_communicator(); };
+                workload.describe = [&session](const Case& work, CaseRecord& row) {
+                  describe(session, work, row);
+                };
+                return workload;
+              }};
+  suite.account = ddp_account;
+  return suite;
 }
 
 }  // namespace trainsuite

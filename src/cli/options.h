@@ -30,6 +30,10 @@ struct Options {
   // how much
   std::optional<std::int64_t> steps, warmup, micro_batch, accumulate, sequence, vocabulary;
   std::int64_t repeats = 1;
+  std::string order = "auto";  // auto|shuffled|plan
+  std::optional<double> until_percent;
+  bool pairs = false;       // ceilings: also between each pair of nodes
+  bool self_check = false;  // each case also without instrumentation
   std::int64_t seed = 1;
   // recipe
   std::string precision = "auto";     // auto|bf16|fp32
@@ -38,11 +42,13 @@ struct Options {
   std::string block_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
+  std::string telemetry = "on";        // on|off: samples of GPU and host
   bool deterministic = false;
   // result
   std::string out;
   double time_limit_seconds = 1800;  // a case
   bool json = false;
+  std::string ceilings;  // result file whose measured peak MFU is of
 };
 
 /// Parses a command line (argv[0] is skipped). `suites` are the known suite names.

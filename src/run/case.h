@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "run/account.h"
+
 namespace trainsuite {
 
 struct Case {
@@ -13,8 +15,10 @@ struct Case {
   std::string recipe;  // "accumulate4"
   std::string name() const { return size + "-" + recipe; }
 
-  std::string what;  // what the row does, for the plan: "bf16 gradients on the wire"
-  int ranks = 1;     // that take part: 1 where rank 0 runs alone
+  bool trains = true;  // false: nothing is trained, and its settings mean nothing
+  std::string skip;    // why it cannot run here; empty: it runs
+  std::string what;    // what the row does, for the plan: "bf16 gradients on the wire"
+  int ranks = 1;       // that take part: 1 where rank 0 runs alone
   std::int64_t tokens_per_step() const { return micro_batch * accumulate * sequence * ranks; }
 
   bool one_rank = false;      // runs on rank 0 alone while the others wait
@@ -26,7 +30,11 @@ struct Case {
   std::string precision = "bf16";  // bf16|fp32
   std::string attention = "auto", loss_kernel = "auto", block_kernel = "auto";
   std::int64_t seed = 1;
+  bool vary_seed = false;  // repeat N runs with seed + N: where results, not times, are compared
   std::optional<std::int64_t> predicted_bytes;  // peak of a device, where it can be foretold
+  std::optional<StepAccount> account;           // by the model's own definition
+  std::optional<double> expected_seconds;       // of all steps, for plans
+  bool instrumented = true;                     // false: only the loop as a whole is timed
   double work = 1;  // expected cost relative to other cases, for the ETA
 };
 

@@ -35,19 +35,38 @@ class TrainingStream {
   std::optional<c10::cuda::CUDAStreamGuard> guard_;
 };
 
+/// Telemetry of a case, ended also where the case throws.
+class Sampled {
+ public:
+  explicit Sampled(Telemetry* telemetry) : telemetry_(telemetry) {
+    if (telemetry_) telemetry_->start();
+  }
+  ~Sampled() {
+    if (telemetry_) telemetry_->stop();
+  }
+  Sampled(const Sampled&) = delete;
+  Sampled& operator=(const Sampled&) = delete;
+
+ private:
+  Telemetry* telemetry_;
+};
+
 class TrainingCase {
  public:
   TrainingCase(const Case& work, const DeviceInfo& device, World& world,
-               const std::function<Communicator*()>& connect, bool instrumented)
+               const std::function<Communicator*()>& connect, bool instrumented,
+               Telemetry* telemetry)
       : work_(work),
         device_(device),
         world_(world),
         connect_(connect),
         instrumented_(instrumented),
+        telemetry_(telemetry),
         gauge_(device) {}
 
   RankRecord run() {
     const auto start = Clock::now();
+    const Sampled sampled(telemetry_);
     const TrainingStream stream(device_);
     use_attention(attention_kernel(work_.attention));
     gauge_.clean();
@@ -63,6 +82,7 @@ class TrainingCase {
     gauge_.clean();
     record_.rank = world_.rank();
     fact("case_seconds", since(start));
+    if (telemetry_) telemetry_->stop(record_);
     return std::move(record_);
   }
 
@@ -132,6 +152,7 @@ class TrainingCase {
     // Ranks that are warm start the rest together, also where they train without each other: what
     // they share (a host, a link, a GPU) is then shared while it is timed.
     if (!work_.one_rank && work_.warmup > 0) world_.barrier();
+    if (telemetry_) telemetry_->begin_loop();
     const auto loop_start = Clock::now();
     for (std::int64_t i = 1; i < total_steps(); ++i) {
       step(i);
@@ -140,6 +161,7 @@ class TrainingCase {
     clock_->end_loop();
     idle();
     fact("loop_seconds", since(loop_start));
+    if (telemetry_) telemetry_->end_loop();
     fact("loop_steps", total_steps() - 1);
   }
 
@@ -251,6 +273,7 @@ class TrainingCase {
   std::function<Communicator*()> connect_;
   Communicator* communicator_ = nullptr;
   bool instrumented_;
+  Telemetry* telemetry_;
   Clock::time_point last_look_ = Clock::now();
   MemoryGauge gauge_;
   MemoryPeak set_up_peak_;
@@ -264,8 +287,9 @@ class TrainingCase {
 }  // namespace
 
 RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
-                             const std::function<Communicator*()>& connect, bool instrumented) {
-  return TrainingCase(work, device, world, connect, instrumented).run();
+                             const std::function<Communicator*()>& connect, bool instrumented,
+                             Telemetry* telemetry) {
+  return TrainingCase(work, device, world, connect, instrumented, telemetry).run();
 }
 
 }  // namespace trainsuite

@@ -218,7 +218,8 @@ TEST(FlagTable, RecordedNamesAreTheFlagsOwnSaveForUnits) {
   EXPECT_EQ(not_recorded, (std::set<std::string>{"case", "size", "list", "plan", "version", "help",
                                                  "out", "json"}));
   EXPECT_EQ(renamed, (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
-                                                         {"time_limit", "time_limit_seconds"}}));
+                                                         {"time_limit", "time_limit_seconds"},
+                                                         {"until", "until_percent"}}));
 }
 
 TEST(FlagTable, DefaultsPassTheirOwnChecks) {
