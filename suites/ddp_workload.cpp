@@ -62,7 +62,7 @@ Suite ddp_suite() {
                     return work.communicates ? &session.communicator() : nullptr;
                   };
                   return run_training_case(work, session.device(), session.world(), connect,
-                                           instrumented && work.instrumented,
+                                           make_gpt2_task, instrumented && work.instrumented,
                                            work.instrumented ? session.telemetry() : nullptr);
                 };
                 workload.recover = [&session] { session.drop_communicator(); };

@@ -25,7 +25,7 @@ namespace trainsuite {
 namespace {
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all{ddp_suite(), ceilings_suite()};
+  static const std::vector<Suite> all{ddp_suite(), finetune_suite(), ceilings_suite()};
   return all;
 }
 

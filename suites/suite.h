@@ -28,6 +28,7 @@ struct Suite {
 };
 
 Suite ddp_suite();
+Suite finetune_suite();
 Suite ceilings_suite();
 
 }  // namespace trainsuite
