@@ -66,7 +66,7 @@ Suite ddp_suite() {
                 return work.communicates ? &session.communicator() : nullptr;
               };
               return run_training_case(work, session.device(), session.world(), connect,
-                                       instrumented);
+                                       make_gpt2_task, instrumented);
             };
             workload.recover = [&session] { session.drop_communicator(); };
             workload.describe = [&session](const Case& work, CaseRecord& row) {

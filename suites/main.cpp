@@ -24,7 +24,7 @@ namespace trainsuite {
 namespace {
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all{ddp_suite()};
+  static const std::vector<Suite> all{ddp_suite(), finetune_suite()};
   return all;
 }
 

@@ -24,5 +24,6 @@ struct Suite {
 };
 
 Suite ddp_suite();
+Suite finetune_suite();
 
 }  // namespace trainsuite

@@ -210,6 +210,84 @@ std::vector<Flag> recipe_flags() {
   };
 }
 
+std::vector<Flag> finetune_flags() {
+  const std::string group = "Fine-tuning";
+  return {
+      {"data",
+       group,
+       "FILE",
+       "token file of trainsuite-prepare-data [seeded random tokens]",
+       "data",
+       &Options::data,
+       {},
+       {}},
+      {"train-examples",
+       group,
+       "N",
+       "the first N of the training examples [all; synthetic 4000, tiny 128]",
+       "train_examples",
+       &Options::train_examples,
+       {},
+       {1, 1e8}},
+      {"held-out",
+       group,
+       "N",
+       "the first N of the held-out examples [all; synthetic 300, tiny 32]",
+       "held_out",
+       &Options::held_out,
+       {},
+       {0, 1e8}},
+      {"loss-on",
+       group,
+       "NAME",
+       "labels: all tokens, or answer [all]",
+       "loss_on",
+       &Options::loss_on,
+       {"all", "answer"},
+       {}},
+      {"packing",
+       group,
+       "NAME",
+       "examples of a micro-batch without padding: auto, on or off [auto: on]",
+       "packing",
+       &Options::packing,
+       {"auto", "on", "off"},
+       {}},
+      {"length-buckets",
+       group,
+       "N,N,...",
+       "pad to the next of these lengths [packed, no padding]",
+       "length_buckets",
+       &Options::length_buckets,
+       {},
+       {}},
+      {"lora-rank",
+       group,
+       "N",
+       "of LoRA and QLoRA [16]",
+       "lora_rank",
+       &Options::lora_rank,
+       {},
+       {1, 4096}},
+      {"lora-alpha",
+       group,
+       "X",
+       "adapters are scaled by alpha / rank [32]",
+       "lora_alpha",
+       &Options::lora_alpha,
+       {},
+       {0, million, true}},
+      {"qlora-upcast",
+       group,
+       "",
+       "QLoRA's embedding and norms in fp32, as peft prepares a model",
+       "qlora_upcast",
+       &Options::qlora_upcast,
+       {},
+       {}},
+  };
+}
+
 std::vector<Flag> result_flags() {
   const std::string group = "Result";
   return {
@@ -238,7 +316,8 @@ std::vector<Flag> result_flags() {
 const std::vector<Flag>& flag_table() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> all;
-    for (auto part : {selection_flags, place_flags, amount_flags, recipe_flags, result_flags}) {
+    for (auto part :
+         {selection_flags, place_flags, amount_flags, recipe_flags, finetune_flags, result_flags}) {
       for (Flag& flag : part()) all.push_back(std::move(flag));
     }
     return all;

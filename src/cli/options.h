@@ -37,6 +37,15 @@ struct Options {
   std::string loss_kernel = "auto";   // auto|fused|reference
   std::string block_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
+  // fine-tuning
+  std::int64_t lora_rank = 16;
+  double lora_alpha = 32;
+  bool qlora_upcast = false;
+  std::string loss_on = "all";   // all|answer
+  std::string packing = "auto";  // auto|on|off
+  std::string length_buckets;    // "128,256,512"
+  std::string data;              // token file
+  std::optional<std::int64_t> train_examples, held_out;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
   bool deterministic = false;
   // result

@@ -131,11 +131,34 @@ void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFac
     rows.push_back({one.name(), one.what, one.communicates ? facts.communicator : "none",
                     fmt::format("{}", one.ranks),
                     fmt::format("{} x {}", one.micro_batch, one.accumulate),
-                    grouped(one.tokens_per_step()), steps_text(one)});
+                    one.finetune ? "varies" : grouped(one.tokens_per_step()), steps_text(one)});
     if (predicted) rows.back().push_back(memory_text(one));
   }
   out << heading(cases, facts) << "\n" << aligned_table(rows, 3) << "\n" << std::flush;
 }
+
+namespace {
+
+Settings finetune_settings(const FinetuneRecipe& recipe) {
+  std::vector<std::string> buckets;
+  for (const auto bucket : recipe.length_buckets) buckets.push_back(fmt::format("{}", bucket));
+  Settings settings = {{"method", recipe.method},
+                       {"loss_on", recipe.loss_on},
+                       {"packing", recipe.packing},
+                       {"checkpointing", recipe.checkpointing},
+                       {"length_buckets", join(buckets, ",")},
+                       {"data", recipe.data.empty() ? std::string("synthetic") : recipe.data},
+                       {"model", recipe.model.empty() ? std::string("random") : recipe.model},
+                       {"train_examples", recipe.train_examples},
+                       {"held_out", recipe.held_out}};
+  if (recipe.method == "full") return settings;
+  settings.push_back({"lora_rank", recipe.lora_rank});
+  settings.push_back({"lora_alpha", recipe.lora_alpha});
+  if (recipe.method == "qlora") settings.push_back({"qlora_upcast", recipe.qlora_upcast});
+  return settings;
+}
+
+}  // namespace
 
 Settings case_settings(const Case& one) {
   Settings settings = {
@@ -157,9 +180,12 @@ Settings case_settings(const Case& one) {
       {"attention", one.attention},
       {"loss_kernel", one.loss_kernel},
       {"block_kernel", one.block_kernel},
-      {"tokens_per_step", one.tokens_per_step()},
       {"global_batch", one.micro_batch * one.accumulate * one.ranks},
   };
+  if (!one.finetune) settings.push_back({"tokens_per_step", one.tokens_per_step()});
+  if (one.finetune) {
+    settings = merged_settings(std::move(settings), finetune_settings(*one.finetune));
+  }
   if (one.predicted_bytes) settings.push_back({"predicted_bytes", *one.predicted_bytes});
   return settings;
 }

@@ -11,7 +11,6 @@
 #include "core/check_cuda.h"
 #include "device/memory_gauge.h"
 #include "model/attention.h"
-#include "model/counter_hash.h"
 #include "result/statistics.h"
 
 namespace trainsuite {
@@ -38,11 +37,13 @@ class TrainingStream {
 class TrainingCase {
  public:
   TrainingCase(const Case& work, const DeviceInfo& device, World& world,
-               const std::function<Communicator*()>& connect, bool instrumented)
+               const std::function<Communicator*()>& connect, const MakeTask& make_task,
+               bool instrumented)
       : work_(work),
         device_(device),
         world_(world),
         connect_(connect),
+        make_task_(make_task),
         instrumented_(instrumented),
         gauge_(device) {}
 
@@ -55,10 +56,13 @@ class TrainingCase {
     if (device_.cuda) fact("start_allocated_bytes", gauge_.allocated_now());
     in("set-up", [&] { set_up(); });
     fact("setup_seconds", since(start));
+    in("evaluation before training", [&] { add_facts(task_->before_steps()); });
+    gauge_.take();
     in("training", [&] { loop(); });
     in("evaluation of the run", [&] { read_back(); });
+    in("evaluation after training", [&] { add_facts(task_->after_steps()); });
     in("launch measurement", [&] { measure_launch(); });
-    trainer_.reset();
+    task_.reset();
     losses_.reset();
     gauge_.clean();
     record_.rank = world_.rank();
@@ -106,16 +110,8 @@ class TrainingCase {
     communicator_ = connect_();
     wake_autograd();
     const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
-    trainer_.emplace(work_, device_, place, communicator_);
-    fact("initial_weights_hash", trainer_->weights().hash().item<std::int64_t>());
-    fact("tokens_hash", tensor_hash(trainer_->tokens(0, 0, shape())).item<std::int64_t>());
-    fact("weight_bytes_float32", trainer_->weights().fp32_bytes());
-    if (const auto bytes = trainer_->weights().copy_bytes(); bytes > 0) {
-      fact("weight_bytes_bfloat16", bytes);
-    }
-    fact("optimizer_bytes", trainer_->optimizer_bytes());
-    fact("gradient_bytes", 4 * trainer_->weights().parameter_count());  // fp32 at the optimizer
-    fact("parameters_total", trainer_->weights().parameter_count());
+    task_ = make_task_(work_, device_, place, communicator_);
+    add_facts(task_->facts());
     losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
     // data, forward, backward a micro-batch; sync, optimizer a step
     clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
@@ -152,7 +148,7 @@ class TrainingCase {
   }
 
   void step(std::int64_t index) {
-    trainer_->step(index, shape(), *clock_, losses_->select(0, index));
+    task_->step(index, *clock_, losses_->select(0, index));
     if (!instrumented_) return;
     if (const auto peak = gauge_.take()) peaks_.push_back(*peak);
   }
@@ -170,14 +166,18 @@ class TrainingCase {
     const auto losses = losses_->to(at::kCPU, at::kDouble).contiguous();
     const auto* begin = losses.const_data_ptr<double>();
     series("loss", "1", {begin, begin + losses.numel()});
-    const auto tokens = static_cast<double>(work_.micro_batch * work_.accumulate * work_.sequence);
-    series("tokens", "token", std::vector<double>(static_cast<size_t>(total_steps()), tokens));
-    series("effective_tokens", "token",
-           std::vector<double>(static_cast<size_t>(total_steps()), tokens));
-    memory_series();
-    fact("final_weights_hash", trainer_->weights().hash().item<std::int64_t>());
+    std::vector<double> computed, effective;
     for (std::int64_t i = 0; i < total_steps(); ++i) {
-      if (!std::isfinite(begin[i])) fail("the loss of step {} is not finite ({})", i, begin[i]);
+      const StepTokens tokens = task_->tokens(i);
+      computed.push_back(tokens.computed), effective.push_back(tokens.effective);
+    }
+    series("tokens", "token", std::move(computed));
+    series("effective_tokens", "token", std::move(effective));
+    memory_series();
+    fact("final_weights_hash", task_->weights_hash());
+    for (std::int64_t i = 0; i < total_steps(); ++i) {
+      if (task_->has_loss(i) && !std::isfinite(begin[i]))
+        fail("the loss of step {} is not finite ({})", i, begin[i]);
     }
   }
 
@@ -209,15 +209,15 @@ class TrainingCase {
   /// put its whole work into it.
   void measure_launch() {
     if (communicator_ && !communicator_->asynchronous()) return;
+    if (!task_->has_small_step()) return;
     constexpr int repeats = 20;
-    const Trainer::Shape small{1, std::min<std::int64_t>(16, work_.sequence)};
     const auto no_clock = make_step_clock(false, 0, 0, /*enabled=*/false);
     auto loss = at::zeros({}, losses_->options());
     std::vector<double> seconds;
     for (int i = 0; i < repeats; ++i) {
       idle();
       const auto start = Clock::now();
-      trainer_->step(total_steps() + i, small, *no_clock, loss);
+      task_->small_step(total_steps() + i, *no_clock, loss);
       seconds.push_back(since(start));
     }
     idle();
@@ -238,9 +238,11 @@ class TrainingCase {
     if (communicator_) communicator_->synchronize();
   }
 
-  Trainer::Shape shape() const { return {work_.micro_batch, work_.sequence}; }
   std::int64_t total_steps() const { return work_.warmup + work_.steps; }
   void fact(const char* name, Value value) { record_.facts.push_back({name, std::move(value)}); }
+  void add_facts(Settings facts) {
+    for (auto& one : facts) record_.facts.push_back(std::move(one));
+  }
   void series(const char* name, const char* unit, std::vector<double> values) {
     record_.series.push_back({name, unit, std::move(values)});
   }
@@ -249,13 +251,14 @@ class TrainingCase {
   DeviceInfo device_;
   World& world_;
   std::function<Communicator*()> connect_;
+  MakeTask make_task_;
   Communicator* communicator_ = nullptr;
   bool instrumented_;
   Clock::time_point last_look_ = Clock::now();
   MemoryGauge gauge_;
   MemoryPeak set_up_peak_;
   RankRecord record_;
-  std::optional<Trainer> trainer_;
+  std::unique_ptr<TrainingTask> task_;
   std::optional<at::Tensor> losses_;
   std::unique_ptr<StepClock> clock_;
   std::vector<MemoryPeak> peaks_;
@@ -264,8 +267,9 @@ class TrainingCase {
 }  // namespace
 
 RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
-                             const std::function<Communicator*()>& connect, bool instrumented) {
-  return TrainingCase(work, device, world, connect, instrumented).run();
+                             const std::function<Communicator*()>& connect,
+                             const MakeTask& make_task, bool instrumented) {
+  return TrainingCase(work, device, world, connect, make_task, instrumented).run();
 }
 
 }  // namespace trainsuite
