@@ -15,6 +15,7 @@ from results_model import Case, Results, Run, Series
 from results_records import ResultError
 
 FORMAT, VERSION = "trainsuite-export", 1
+RUN_TABLES = ("gpus", "networks")  # those with real numbers
 
 
 def dumps(files: list[Results]) -> str:
@@ -103,14 +104,25 @@ def _to_values(stored: dict[str, Any]) -> dict[str, Any]:
 
 def _file(file: Results) -> dict[str, Any]:
     return {"path": file.path, "complete": file.complete,
-            "runs": [{**vars(run), "attributes": _values(run.attributes)} for run in file.runs],
+            "runs": [_run(run) for run in file.runs],
             "cases": [_case(case) for case in file.cases]}
 
 
 def _to_file(stored: dict[str, Any]) -> Results:
-    runs = [Run(**{**run, "attributes": _to_values(run["attributes"])}) for run in stored["runs"]]
+    runs = [_to_run(run) for run in stored["runs"]]
     return Results(stored["path"], stored["complete"], runs,
                    [_to_case(case) for case in stored["cases"]])
+
+
+def _run(run: Run) -> dict[str, Any]:
+    """A table's unknown numbers are NaN, as a row's scalars may be."""
+    tables = {name: [_values(row) for row in getattr(run, name)] for name in RUN_TABLES}
+    return {**vars(run), "attributes": _values(run.attributes), **tables}
+
+
+def _to_run(stored: dict[str, Any]) -> Run:
+    tables = {name: [_to_values(row) for row in stored.get(name, [])] for name in RUN_TABLES}
+    return Run(**{**stored, "attributes": _to_values(stored["attributes"]), **tables})
 
 
 def _case(case: Case) -> dict[str, Any]:
@@ -122,6 +134,7 @@ def _case(case: Case) -> dict[str, Any]:
     stored["ranks"] = case.ranks.tolist()
     stored["series"] = {name: _series(one) for name, one in case.series.items()}
     stored["rank_facts"] = {name: _series(one) for name, one in case.facts.items()}
+    stored["telemetry"] = {name: _series(one) for name, one in case.telemetry.items()}
     return stored
 
 
@@ -131,4 +144,6 @@ def _to_case(stored: dict[str, Any]) -> Case:
                 **values, series={name: _to_series(one) for name, one in stored["series"].items()},
                 warmup=np.array(stored["warmup"], dtype=bool),
                 ranks=np.array(stored["ranks"], dtype=np.int64),
-                facts={name: _to_series(one) for name, one in stored["rank_facts"].items()})
+                facts={name: _to_series(one) for name, one in stored["rank_facts"].items()},
+                telemetry={name: _to_series(one)
+                           for name, one in stored.get("telemetry", {}).items()})

@@ -54,7 +54,7 @@ class Redactor:
         """Finds the names in a result file that free text elsewhere may repeat."""
         file = load(path)
         for run in file.runs:
-            for one in [*run.ranks, *run.hosts]:
+            for one in [*run.ranks, *run.hosts, *run.gpus, *run.networks]:
                 self._learn_host(one["host"])
             for name, value in run.attributes.items():
                 self._learn_value(name, str(value))

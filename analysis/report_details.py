@@ -19,6 +19,13 @@ def _spread(row: Row) -> Cell:
     return Cell(f"{low} to {high}", row.step_p90)
 
 
+def _over_repeats(row: Row) -> Cell:
+    if row.rate_range is None:
+        return missing()
+    low, high = row.rate_range
+    return Cell(f"{low:,.0f} to {high:,.0f}", low)
+
+
 def _whole(suite: Suite) -> Callable[[Row], Cell]:
     def make(row: Row) -> Cell:
         whole = suite.costing.whole_machine(row)
@@ -42,6 +49,8 @@ def detail_table(suite: Suite) -> Table:
     columns = [
         Column("Row", lambda row: text_cell(suite.name_of(row)), False),
         Column("Repeats", lambda row: figure_cell(row.repeats if row.cases else None, 0)),
+        Column("Tokens/s over repeats", _over_repeats, True,
+               "95% interval from three repeats on, the range of two"),
         Column("Step p10 to p90, ms", measured(_spread)),
         Column("Padded tokens/s", measured(
             lambda row: figure_cell(row.padded_tokens_per_second, 0))),

@@ -11,6 +11,7 @@ import gpus
 from figures import all_steps, check_units, rate_of, training_seconds
 from report_rows import NOT_MEASURED, OK, SUITES, Row, on_gpu, place_words, variant_words
 from results import Case, Results, Run
+from results_repeats import over_repeats
 
 OOM_WORDS = re.compile(r"out of memory in (?:the )?(?P<phase>.+?) (?:with|beside) "
                        r"(?P<bytes>\d+) bytes")
@@ -53,13 +54,21 @@ def _mfu(case: Case, flops_name: str, gpu_count: int) -> float | None:
     return flops * rate / (peak * gpu_count)
 
 
+def _range_of(rates: list[float]) -> tuple[float, float] | None:
+    """The 95% interval over repeats, from three on; of two their range; of one none."""
+    if len(rates) < 2:
+        return None
+    spread = over_repeats(rates)
+    return (min(rates), max(rates)) if spread.low is None else (spread.low, spread.high)
+
+
 def _fill_figures(row: Row, cases: list[Case]) -> None:
     def over(measure) -> float | None:
         return _median([measure(case) for case in cases])
 
     rates = [rate for rate in map(rate_of, cases) if rate is not None]
     row.tokens_per_second = _median(rates)
-    row.rate_range = (min(rates), max(rates)) if len(rates) > 1 else None
+    row.rate_range = _range_of(rates)
     row.padded_tokens_per_second = over(padded_rate_of)
     row.step_seconds = over(lambda case: case.median("step_seconds"))
     row.step_p10 = over(lambda case: case.p10("step_seconds"))
@@ -104,7 +113,8 @@ def _make_row(file: Results, group: list[Case]) -> Row:
               dry_run=bool(case.value("dry_run")), settings=_batch_settings(case), run=run,
               cases=ok)
     _place(row, run, ranks)
-    row.variant = variant_words(case.suite, recipe, place_words(row.gpu, row.gpus, row.ranks))
+    row.variant = variant_words(case.suite, recipe, place_words(row.gpu, row.gpus, row.ranks),
+                                row.source)
     _fill_figures(row, ok or group)
     if not ok:
         row.tokens_per_second = row.mfu = row.mfu_uncausal = row.train_seconds = None
@@ -141,7 +151,7 @@ def _missing_rows(file: Results) -> list[Row]:
                   status=NOT_MEASURED, reason="its run ended before it", date=run.created_utc,
                   file=file.path, run=run)
         _place(row, run, [])
-        row.variant = variant_words(suite, recipe, place_words(row.gpu, 1, 1))
+        row.variant = variant_words(suite, recipe, place_words(row.gpu, 1, 1), row.source)
         rows.append(row)
     return rows
 

@@ -12,6 +12,10 @@ OK, NOT_MEASURED = "ok", "not measured"
 STATUS_WORDS = {"oom": "out of memory", "failed": "failed", "timeout": "timed out",
                 "skipped": "skipped", NOT_MEASURED: NOT_MEASURED}
 DDP_WORDS = {"independent": "independent", "plain": "plain DDP", "bf16": "bf16 gradients"}
+EXECUTION_WORDS = {  # one word for two things otherwise: torch.compile is PyTorch's alone
+    "trainsuite": {"compile": "block-compiled", "graph": "CUDA graph"},
+    "pytorch": {"compile": "torch.compile", "graph": "torch.compile reduce-overhead",
+                "max-autotune": "torch.compile max-autotune"}}
 METHOD_WORDS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 
 
@@ -35,7 +39,7 @@ class Row:
     variant: str = ""  # in words
     repeats: int = 1
     tokens_per_second: float | None = None
-    rate_range: tuple[float, float] | None = None  # tokens/s of the repeats
+    rate_range: tuple[float, float] | None = None  # tokens/s: 95% interval, or range of 2 runs
     padded_tokens_per_second: float | None = None
     step_seconds: float | None = None
     step_p10: float | None = None
@@ -141,7 +145,7 @@ def place_words(gpu: str, gpus: int, ranks: int) -> str:
     return count if gpus == ranks else f"{ranks} ranks on {count}"
 
 
-def variant_words(suite: str, recipe: str, place: str) -> str:
+def variant_words(suite: str, recipe: str, place: str, source: str) -> str:
     """The variant as tables name it."""
     if suite == "ddp":
         base, mode = recipe, ""
@@ -159,4 +163,5 @@ def variant_words(suite: str, recipe: str, place: str) -> str:
         method, _, mode = recipe.partition("-")
         return METHOD_WORDS.get(method, method) + (f", {mode}" if mode else "")
     execution, _, attention = recipe.rpartition("-")
+    execution = EXECUTION_WORDS.get(source, {}).get(execution, execution)
     return f"{execution} + {attention} attention"

@@ -9,12 +9,13 @@ import sys
 from results_checks import violations
 from results_model import Case, Results, Run, Series
 from results_reader import load
-from results_records import (SCHEMA, SCHEMA_VERSION, CaseRecord, GpuLink, HostIdentity, RankIdentity,
-                             RankRecord, RankSeries, ResultError, RunRecord)
+from results_records import (SCHEMA, SCHEMA_VERSION, CaseRecord, GpuIdentity, GpuLink, HostIdentity,
+                             NetworkAdapter, RankIdentity, RankRecord, RankSeries, ResultError,
+                             RunRecord)
 from results_writer import ResultWriter, check_creatable, default_path, join_file
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Case", "CaseRecord", "GpuLink", "HostIdentity",
-           "RankIdentity",
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Case", "CaseRecord", "GpuIdentity", "GpuLink", "HostIdentity",
+           "NetworkAdapter", "RankIdentity",
            "RankRecord", "RankSeries", "ResultError", "ResultWriter", "Results", "Run",
            "RunRecord", "Series", "check_creatable", "default_path", "join_file", "load",
            "violations"]

@@ -10,7 +10,7 @@ from results_model import Case, Results, Series
 
 TOLERANCE = 0.02  # clocks of host and device
 SLACK_SECONDS = 2e-4  # a step: what reading a clock costs matters in steps of few milliseconds
-UNITS = ("s", "byte", "token", "1")
+UNITS = ("s", "byte", "token", "J", "W", "MHz", "degC", "1")
 FIXED_SHAPE_SUITES = ("ddp", "compile")
 PHASES = ("data_seconds", "forward_seconds", "backward_seconds", "exposed_sync_seconds",
           "optimizer_seconds")
@@ -22,7 +22,8 @@ def violations(results: Results) -> list[str]:
     if results.complete and results.missing():
         found.append("marked complete, but without a result of " + ", ".join(results.missing()))
     for case in results.cases:
-        for check in (_units, _lengths, _times, _tokens, _phases, _loop, _peaks, _memory_floor):
+        for check in (_units, _lengths, _times, _tokens, _phases, _loop, _peaks, _memory_floor,
+                      _ceiling):
             found += [f"{case.label}: {text}" for text in check(case)]
     return found
 
@@ -38,6 +39,11 @@ def _units(case: Case) -> Iterator[str]:
     for name, fact in case.facts.items():
         if fact.values.dtype != object and fact.unit not in UNITS:
             yield f"rank_facts/{name} has the unit '{fact.unit}', none of {', '.join(UNITS)}"
+
+
+def _ceiling(case: Case) -> Iterator[str]:
+    if case.checks.get("below_peak") is False:
+        yield "faster than the peak of its GPUs: the row or the peak is wrong"
 
 
 def _lengths(case: Case) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The command trainsuite-results: summary, compare, verify, join, merge, check."""
+"""The command trainsuite-results: summary, compare, verify, join; others from their modules."""
 
 from __future__ import annotations
 
@@ -11,37 +11,19 @@ import numpy as np
 
 import results_merge
 import results_recheck
+import results_views
 from figures import rate_of
 from results_checks import violations
 from results_model import Case, Results
 from results_reader import load
 from results_records import ResultError
+from results_steady import notes
+from results_tables import number, repeats_text, table, untimed
 from results_writer import join_file
 
 GIB = 2**30
 SAME_WORK = ("micro_batch", "accumulate", "sequence", "vocabulary", "precision", "wire", "seed",
              "learning_rate", "dry_run")
-
-
-def number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
-    """A figure, or - where unknown."""
-    return "-" if value is None else f"{value * scale:,.{digits}f}"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """Aligned columns; the first `left` of them to the left."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(text.ljust(width) if column < left else text.rjust(width)
-                  for column, (text, width) in enumerate(zip(line, widths))).rstrip()
-        for line in lines)
-
-
-def untimed(case: Case) -> tuple[float, float] | None:
-    """Case.loop_means of a row that is ok and whose steps were not timed one by one."""
-    known = case.status != "ok" or case.median("step_seconds") is not None
-    return None if known else case.loop_means()
 
 
 def summary_row(case: Case) -> list[str]:
@@ -80,13 +62,21 @@ def summary(paths: list[str]) -> int:
             order.setdefault((case.suite, case.name), len(order))
     cases = sorted((case for file in files for case in file.cases),
                    key=lambda case: (order[case.suite, case.name], case.repeat))
-    print(table(SUMMARY_HEADER, [summary_row(case) for case in cases], left=2))
+    trained = [case for case in cases if case.suite != "ceilings"]
+    if trained or not cases:
+        print(table(SUMMARY_HEADER, [summary_row(case) for case in trained], left=2))
+    if text := results_views.ceilings_text(cases):
+        print(text)
     for case in cases:
         if case.status != "ok":
             print(f"{case.label}: {case.status}: {case.reason or 'no reason given'}")
+        for note in notes(case):
+            print(f"{case.label}: {note}")
     if of_loop := [case.label for case in cases if untimed(case)]:
         print("means of the loop, all steps after the first, as single steps were not timed "
               f"(--instrumentation off): {', '.join(dict.fromkeys(of_loop))}")
+    if trained:
+        print(repeats_text(trained))
     for file in files:
         if not file.complete:
             missing = file.missing()
@@ -207,6 +197,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.set_defaults(work=lambda options: join(options.file))
     results_merge.register(commands)
     results_recheck.register(commands)
+    results_views.register(commands)
     return parser
 
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from results_records import (ATTRIBUTE_LIMIT_BYTES, SCHEMA, SCHEMA_VERSION, STATUSES, CaseRecord,
-                             RankRecord, ResultError, RunRecord, Value)
+                             RankRecord, RankSeries, ResultError, RunRecord, Value)
 
 TEXT = h5py.string_dtype("utf-8")
 RANK_TYPE = np.dtype([("rank", "<i8"), ("local_rank", "<i8"), ("host", TEXT),
@@ -19,6 +19,14 @@ HOST_TYPE = np.dtype([("host", TEXT), ("cpu_model", TEXT), ("kernel", TEXT),
                       ("virtualisation", TEXT), ("sockets", "<i8"), ("cores", "<i8"),
                       ("ram_bytes", "<i8")])
 LINK_TYPE = np.dtype([("host", TEXT), ("gpu_a", "<i8"), ("gpu_b", "<i8"), ("link", TEXT)])
+GPU_TYPE = np.dtype([("host", TEXT), ("gpu", "<i8"), ("uuid", TEXT), ("device_name", TEXT),
+                     ("pci_bus_id", TEXT), ("power_limit_watts", "<f8"),
+                     ("power_limit_default_watts", "<f8"), ("ecc", TEXT), ("mig", TEXT),
+                     ("compute_mode", TEXT), ("persistence", TEXT), ("pcie_generation", "<f8"),
+                     ("pcie_generation_max", "<f8"), ("pcie_width", "<f8"),
+                     ("pcie_width_max", "<f8"), ("numa_node", "<f8")])
+NETWORK_TYPE = np.dtype([("host", TEXT), ("name", TEXT), ("kind", TEXT), ("state", TEXT),
+                         ("rate", TEXT), ("numa_node", "<f8")])
 INTEGER_UNITS = ("byte", "token")
 RESERVED = ("ranks", "result_names")  # attributes of a row that no setting can take
 EXACT_FLOAT64 = 2**53  # beyond it float64 skips whole numbers
@@ -35,11 +43,13 @@ def text_bytes(text: str) -> int:
 
 
 def unit_of(name: str) -> str:
-    """The unit that a scalar's name says: s, byte, token or 1."""
+    """The unit that a scalar's name says: s, byte, token, J or 1."""
     if name.endswith("_seconds"):
         return "s"
     if name.endswith("_bytes") or name.startswith("weight_bytes_"):
         return "byte"
+    if name.endswith("_joules"):
+        return "J"
     if name == "tokens" or name.endswith("_tokens"):
         return "token"
     return "1"
@@ -122,18 +132,21 @@ def put_run(file: h5py.File, number: int, run: RunRecord) -> None:
     put_texts(group, "planned", run.planned)
     put_table(group, "ranks", run.ranks, RANK_TYPE)
     put_table(group, "hosts", run.hosts, HOST_TYPE)
+    put_table(group, "gpus", run.gpus, GPU_TYPE)
     put_table(group, "topology", run.topology, LINK_TYPE)
+    put_table(group, "networks", run.networks, NETWORK_TYPE)
 
 
-def put_series(group: h5py.Group, record: CaseRecord) -> None:
-    """Datasets [ranks][steps]; a rank that lacks a series or is shorter has NaN there."""
+def put_series(group: h5py.Group, record: CaseRecord, lists: list[list[RankSeries]]) -> None:
+    """Datasets [ranks][steps] of each rank's list of series; a rank that lacks a series or is
+    shorter has NaN there."""
     units: dict[str, str] = {}
-    for rank in record.ranks:
-        for series in rank.series:
+    for own in lists:
+        for series in own:
             units.setdefault(series.name, series.unit)
     for name, unit in units.items():
-        rows = [next((series.values for series in rank.series if series.name == name), [])
-                for rank in record.ranks]
+        rows = [next((series.values for series in own if series.name == name), [])
+                for own in lists]
         steps = max(len(row) for row in rows)
         if steps == 0:
             continue
@@ -202,5 +215,8 @@ def put_case(file: h5py.File, run_number: int, record: CaseRecord) -> None:
         put_values(group.create_group("check"), record.checks)
     if record.warmup:
         group.create_dataset("warmup", data=np.array(record.warmup, dtype=np.uint8))
-    put_series(group, record)
+    put_series(group, record, [rank.series for rank in record.ranks])
+    if any(rank.telemetry for rank in record.ranks):
+        put_series(group.create_group("telemetry"), record,
+                   [rank.telemetry for rank in record.ranks])
     put_facts(group, record.ranks)

@@ -31,6 +31,8 @@ class Run:
     ranks: list[dict[str, Any]]
     hosts: list[dict[str, Any]]
     topology: list[dict[str, Any]] = field(default_factory=list)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    networks: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Case:
     warmup: np.ndarray  # bool [steps]
     ranks: np.ndarray  # int64, those that took part
     facts: dict[str, Series] = field(default_factory=dict)  # rank_facts: values [ranks]
+    telemetry: dict[str, Series] = field(default_factory=dict)  # values [ranks, samples]
 
     @property
     def label(self) -> str:

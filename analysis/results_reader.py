@@ -138,7 +138,8 @@ def _read_runs(path: str, file: h5py.File) -> list[Run]:
         values = _values(group)
         runs.append(Run(int(number), values.pop("created_utc", ""), values.pop("argv", []),
                         values.pop("planned", []), values, _table(group, "ranks"),
-                        _table(group, "hosts"), _table(group, "topology")))
+                        _table(group, "hosts"), _table(group, "topology"), _table(group, "gpus"),
+                        _table(group, "networks")))
     return runs
 
 
@@ -162,13 +163,14 @@ def _read_case(path: str, suite: str, name: str, repeat: str, group: h5py.Group)
     series = {key: _read_series(item, ranks) for key, item in group.items()
               if isinstance(item, h5py.Dataset) and item.ndim == 2}
     facts = {key: _read_series(item, ranks) for key, item in group.get("rank_facts", {}).items()}
+    telemetry = {key: _read_series(item, ranks) for key, item in group.get("telemetry", {}).items()}
     warmup = group["warmup"][()].astype(bool) if "warmup" in group else np.empty(0, dtype=bool)
     return Case(
         suite, name, int(repeat), values["run"], values["status"], values.get("reason", ""),
         settings={key: value for key, value in scalars.items() if key not in result_names},
         results={key: value for key, value in scalars.items() if key in result_names},
         checks=_values(group["check"]) if "check" in group else {},
-        series=series, warmup=warmup, ranks=ranks, facts=facts)
+        series=series, warmup=warmup, ranks=ranks, facts=facts, telemetry=telemetry)
 
 
 def _read_cases(path: str, file: h5py.File) -> list[Case]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 SCHEMA = "trainsuite"
@@ -33,6 +34,7 @@ class RankRecord:
     rank: int
     series: list[RankSeries] = field(default_factory=list)
     facts: dict[str, Value] = field(default_factory=dict)  # scalar results of this rank
+    telemetry: list[RankSeries] = field(default_factory=list)  # a value per sample
 
 
 @dataclass
@@ -73,6 +75,40 @@ class GpuLink:
 
 
 @dataclass
+class GpuIdentity:
+    """A GPU of a host, used or not. Unknown texts are empty, unknown numbers NaN."""
+
+    host: str
+    gpu: int  # the driver's index on that host
+    uuid: str = ""
+    device_name: str = ""
+    pci_bus_id: str = ""
+    power_limit_watts: float = math.nan
+    power_limit_default_watts: float = math.nan
+    ecc: str = ""  # on, off
+    mig: str = ""
+    compute_mode: str = ""
+    persistence: str = ""
+    pcie_generation: float = math.nan  # now: idle links may be slower
+    pcie_generation_max: float = math.nan
+    pcie_width: float = math.nan
+    pcie_width_max: float = math.nan
+    numa_node: float = math.nan
+
+
+@dataclass
+class NetworkAdapter:
+    """A network adapter of a host; state and rate as the system words them."""
+
+    host: str
+    name: str
+    kind: str  # InfiniBand, RoCE, Ethernet
+    state: str = ""
+    rate: str = ""
+    numa_node: float = math.nan
+
+
+@dataclass
 class RunRecord:
     """One invocation."""
 
@@ -83,6 +119,8 @@ class RunRecord:
     ranks: list[RankIdentity] = field(default_factory=list)
     hosts: list[HostIdentity] = field(default_factory=list)
     topology: list[GpuLink] = field(default_factory=list)
+    gpus: list[GpuIdentity] = field(default_factory=list)
+    networks: list[NetworkAdapter] = field(default_factory=list)
 
 
 @dataclass

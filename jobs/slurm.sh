@@ -36,10 +36,21 @@ nodes=${SLURM_JOB_NUM_NODES:-1}
 gpus=${SLURM_GPUS_ON_NODE:-$(gpu_count)}
 ! on_cpu "$@" || gpus=0
 
+launcher=${TRAINSUITE_LAUNCHER:-mpirun} kind_of_mpi=none
+case $launcher in
+    mpirun) ;;
+    srun)
+        kind_of_mpi=pmix
+        srun --mpi=list 2>&1 | grep -qw pmix || refuse "this Slurm has no PMIx plugin (srun" \
+            "--mpi=list), without which srun cannot start MPI ranks; leave TRAINSUITE_LAUNCHER" \
+            "out, so that mpirun starts them" ;;
+    *) refuse "TRAINSUITE_LAUNCHER=$launcher: known are mpirun and srun" ;;
+esac
+
 # --- every node must see the program, not only the one that runs this script
 # shellcheck disable=SC2016  # for the shells on the nodes
-absent=$(srun --overlap --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=none \
-    --input=none sh -c '[ -x "$1" ] || echo "$SLURMD_NODENAME"' sh "$binary" | sort | tr '\n' ' ') ||
+absent=$(srun --overlap --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
+    --mpi=$kind_of_mpi --input=none sh -c '[ -x "$1" ] || echo "$SLURMD_NODENAME"' sh "$binary" | sort | tr '\n' ' ') ||
     refuse "the job's nodes cannot all start a program; see srun's message above"
 [ -z "$absent" ] || refuse "no $binary on ${absent% }: set up once in a folder that all nodes share" \
     "(jobs/setup.sh --prefix DIR, and export TRAINSUITE_PREFIX=DIR before sbatch)"
@@ -69,22 +80,15 @@ fi
     note "$per_node ranks share ${SLURM_CPUS_ON_NODE} cores of a node: times will show it;" \
         "ask for more with --cpus-per-task or --ntasks-per-node"
 
-case ${TRAINSUITE_LAUNCHER:-mpirun} in
-    mpirun)
-        mpirun_command "$ranks"
-        [ $even = 0 ] || launch+=(--map-by "ppr:$per_node:node")
-        ;;
-    srun)
-        srun --mpi=list 2>&1 | grep -qw pmix || refuse "this Slurm has no PMIx plugin (srun" \
-            "--mpi=list), without which srun cannot start MPI ranks; leave TRAINSUITE_LAUNCHER" \
-            "out, so that mpirun starts them"
-        launch=(srun --mpi=pmix --kill-on-bad-exit=1 --ntasks="$ranks")
-        [ $even = 0 ] || launch+=(--ntasks-per-node="$per_node")
-        [ -z "${SLURM_CPUS_PER_TASK:-}" ] || launch+=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
-        [ -n "${SLURM_NTASKS:-}" ] || launch+=(--overcommit)  # ranks that Slurm did not plan for
-        ;;
-    *) refuse "TRAINSUITE_LAUNCHER=$TRAINSUITE_LAUNCHER: known are mpirun and srun" ;;
-esac
+if [ "$launcher" = mpirun ]; then
+    mpirun_command "$ranks"
+    [ $even = 0 ] || launch+=(--map-by "ppr:$per_node:node")
+else
+    launch=(srun --mpi=pmix --kill-on-bad-exit=1 --ntasks="$ranks")
+    [ $even = 0 ] || launch+=(--ntasks-per-node="$per_node")
+    [ -z "${SLURM_CPUS_PER_TASK:-}" ] || launch+=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
+    [ -n "${SLURM_NTASKS:-}" ] || launch+=(--overcommit)  # ranks that Slurm did not plan for
+fi
 
 # --- what this job, or this task of an array, runs
 id=$SLURM_JOB_ID
@@ -104,17 +108,20 @@ if [ $sweep = 1 ]; then
     command=("$project/jobs/sweep.sh" --launch "${launch[*]}" "$suite" "$@")
 else
     command=("${launch[@]}" "$binary" "$suite" "$@")
-    if [ -e "$out" ] && ! given --resume "$@"; then command+=(--resume); fi
+    given --resume "$@" || command+=(--resume)  # starts the file where there is none yet
 fi
 
 pass_on_signals
 run_child "${command[@]}"
 restarts=${SLURM_RESTART_COUNT:-0}
-if [ "$stopped_by" = USR1 ] && [ "$status" -gt 128 ] &&
+if [ "$stopped_by" = USR1 ] && [ "$status" != 0 ] &&
     [ "$restarts" -lt "${TRAINSUITE_RESTARTS:-5}" ]; then
     note "the time limit is near: $out is saved; requeued to go on (restart $((restarts + 1)))"
     scontrol requeue "$SLURM_JOB_ID"
     exit 0
 fi
-[ -z "$stopped_by" ] || note "stopped by SIG$stopped_by; what is finished is in $out"
+[ -z "$stopped_by" ] || {
+    note "stopped by SIG$stopped_by; what is finished is in $out"
+    [ "$status" = 0 ] || status=$((128 + $(kill -l "$stopped_by")))
+}
 exit "$status"

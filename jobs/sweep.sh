@@ -83,12 +83,14 @@ worst=0 number=0
 for name in "${names[@]}"; do
     number=$((number + 1))
     echo "sweep: $number of ${#names[@]}, $name"
-    more=()
-    [ ! -e "$out" ] || more=(--resume "${retry[@]}")
     run_child "${launch[@]}" "$binary" "$suite" "${settings[@]}" --case "$name" \
-        --size "${name%%-*}" --out "$out" "${more[@]}"
+        --size "${name%%-*}" --out "$out" --resume "${retry[@]}"
     [ "$status" -le "$worst" ] || worst=$status
-    [ -z "$stopped_by" ] || { echo "sweep: stopped by SIG$stopped_by; $out has the rest" >&2; break; }
+    if [ -n "$stopped_by" ]; then
+        echo "sweep: stopped by SIG$stopped_by; the same command with --out $out goes on" >&2
+        worst=$((128 + $(kill -l "$stopped_by")))
+        break
+    fi
     [ "$status" != 2 ] || break  # refused: so would be the others
     [ "$status" = 0 ] || echo "sweep: $name ended with status $status" >&2
 done

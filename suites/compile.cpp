@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "model/decoder.h"
+#include "result/statistics.h"
 #include "suite.h"
 #include "training_workload.h"
 
@@ -64,23 +65,36 @@ std::vector<Case> cases(const Options& options, bool cuda, int) {
 
 std::vector<std::string> default_sizes(bool cuda) { return {cuda ? "468m" : "tiny"}; }
 
-ModelSize model_size(const Case& work) {
+/// Weights, gradients and optimizer state are all of the one precision.
+StepAccount account(const Case& work) {
   const auto model = decoder_config(work.size, work.vocabulary);
   const auto block = model.width * (model.qkv_rows() + model.heads * model.head_width) +
                      3 * model.width * model.hidden;
-  const auto parameters = model.layers * block + model.vocabulary * model.width;
-  return {static_cast<double>(parameters), static_cast<double>(model.layers),
-          static_cast<double>(model.heads * model.head_width)};
+  const auto matmul_parameters = model.layers * block + model.vocabulary * model.width;
+  const auto flops = [&](bool halved) {
+    return flops_per_token(static_cast<double>(matmul_parameters),
+                           static_cast<double>(model.layers),
+                           static_cast<double>(model.heads * model.head_width),
+                           static_cast<double>(work.sequence), halved) *
+           static_cast<double>(work.tokens_per_step());
+  };
+  const std::int64_t element_bytes = work.precision == "bf16" ? 2 : 4;
+  StepAccount account;
+  account.flops = flops(true);
+  account.flops_uncausal = flops(false);
+  account.weight_bytes = account.gradient_bytes = element_bytes * decoder_parameter_count(model);
+  account.optimizer_bytes = 2 * account.weight_bytes;
+  return account;
 }
 
 }  // namespace
 
 Suite compile_suite() {
-  return {"compile", cases, default_sizes,
-          [](const Case&) -> std::optional<std::int64_t> { return std::nullopt; },
-          [](Session& session, const Options& options) {
-            return training_workload(session, options, model_size);
-          }};
+  Suite suite{"compile", cases, default_sizes,
+              [](const Case&) -> std::optional<std::int64_t> { return std::nullopt; },
+              training_workload};
+  suite.account = account;
+  return suite;
 }
 
 }  // namespace trainsuite

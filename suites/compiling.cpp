@@ -15,9 +15,9 @@ void skip_graph_rows(std::vector<Case>& cases, bool cuda, const std::string& com
   for (auto& one : cases) {
     if (one.execution != "graph") continue;
     if (!cuda) {
-      one.skip_reason = "CUDA graphs need a GPU, this run is on a CPU";
+      one.skip = "CUDA graphs need a GPU, this run is on a CPU";
     } else if (one.communicates && communicator == "mpi") {
-      one.skip_reason = "communication over MPI cannot be captured in a CUDA graph, NCCL's can";
+      one.skip = "communication over MPI cannot be captured in a CUDA graph, NCCL's can";
     }
   }
 }
@@ -28,7 +28,7 @@ void check_compiling(Session& session, const Options& options, const std::vector
     if (session.world().local_rank() != 0) return;
     const auto tools = find_compile_tools();
     for (const auto& one : cases) {
-      if (one.execution == "eager" || !one.skip_reason.empty()) continue;
+      if (one.execution == "eager" || !one.skip.empty()) continue;
       check_executable_folder(std::filesystem::temp_directory_path(), "loaded packages (TMPDIR)");
       const PackageCache cache(choice.cache, tools);
       const auto target = compile_target(one, session.device(), choice.deterministic);

@@ -1,35 +1,81 @@
+// What a step of GPT-2 takes: operations, bytes held, bytes moved.
 #include <algorithm>
 
 #include "ddp.h"
 #include "model/gpt2.h"
+#include "result/statistics.h"
 
 namespace trainsuite {
+namespace {
 
-std::optional<std::int64_t> predicted_peak_bytes(const Case& work) {
-  if (work.precision != "bf16" || work.loss_kernel != "fused" || work.block_kernel != "fused") {
-    return std::nullopt;
-  }
-  const auto model = gpt2_config(work.size, work.vocabulary, work.sequence);
+std::int64_t parameter_count(const Gpt2Config& model) {
   std::int64_t parameters = 0;
   for (const auto& spec : gpt2_parameters(model)) {
     std::int64_t elements = 1;
     for (const auto extent : spec.shape) elements *= extent;
     parameters += elements;
   }
-  const auto tokens = work.micro_batch * work.sequence;
-  const auto head = model.vocabulary * model.width;
-  const auto states = (4 + 2 + 8) * parameters;  // fp32 weights, bf16 copies, two AdamW moments
-  // What a block keeps for backward, a token: two residual sums (fp32), two norms, q, k, v,
-  // attention, and the MLP before and after GELU (bf16).
+  return parameters;
+}
+
+/// Matrix parameters, head included, input embeddings excluded: layers x 12 width^2 + V width.
+double matmul_parameters(const Gpt2Config& model) {
+  const auto width = static_cast<double>(model.width);
+  return static_cast<double>(model.layers) * 12 * width * width +
+         static_cast<double>(model.vocabulary) * width;
+}
+
+/// What a micro-batch keeps for backward with our fused kernels in bf16.
+std::int64_t activation_bytes(const Case& work, const Gpt2Config& model) {
+  // A block, a token: two residual sums (fp32), two norms, q, k, v, attention, and the MLP before
+  // and after GELU (bf16).
   const auto block = (2 * 4 + 2 * 2 + 3 * 2 + 2 + 4 * 2 + 4 * 2) * model.width;
   const auto ends = (4 + 4 + 2 + 2) * model.width + 2 * model.vocabulary;  // embedding to logits
-  std::int64_t gradients = 2 * head;  // the head's, first to come, while all activations live
+  return work.micro_batch * work.sequence * (model.layers * block + ends);
+}
+
+/// While all activations live: the head's gradient (bf16), first to come, and what holds gradients.
+std::int64_t gradient_bytes(const Case& work, const Gpt2Config& model, std::int64_t parameters) {
+  const auto head = model.vocabulary * model.width;
   if (work.communicates) {
-    gradients += (work.wire == "bf16" ? 6 : 4) * parameters;  // buckets
-  } else {
-    gradients += work.accumulate > 1 ? 4 * parameters : 4 * head;
+    return 2 * head + (work.wire == "bf16" ? 6 : 4) * parameters;  // buckets
   }
-  return states + tokens * (model.layers * block + ends) + gradients;
+  return 2 * head + (work.accumulate > 1 ? 4 * parameters : 4 * head);
+}
+
+/// Every micro-batch reads the weights that it computes with in forward and in backward, writes and
+/// reads its activations, and writes (or adds to) fp32 gradients; the optimizer reads those, reads
+/// and writes weights and two moments, and writes the bf16 copies.
+double least_bytes(const Case& work, std::int64_t parameters, std::int64_t activations) {
+  const auto count = static_cast<double>(parameters);
+  const auto micro_batches = static_cast<double>(work.accumulate);
+  const double adding = (2 * micro_batches - 1) * 4 * count;  // write, then read and write
+  return micro_batches * (2 * 2 * count + 2 * static_cast<double>(activations)) + adding +
+         (4 + 12 + 12 + 2) * count;
+}
+
+}  // namespace
+
+StepAccount ddp_account(const Case& work) {
+  const auto model = gpt2_config(work.size, work.vocabulary, work.sequence);
+  const auto parameters = parameter_count(model);
+  const auto flops = [&](bool halved) {
+    return flops_per_token(matmul_parameters(model), static_cast<double>(model.layers),
+                           static_cast<double>(model.width), static_cast<double>(work.sequence),
+                           halved) *
+           static_cast<double>(work.tokens_per_step());
+  };
+  StepAccount account;
+  account.flops = flops(true);
+  account.flops_uncausal = flops(false);
+  account.weight_bytes = (work.precision == "bf16" ? 4 + 2 : 4) * parameters;
+  account.optimizer_bytes = 8 * parameters;
+  account.gradient_bytes = gradient_bytes(work, model, parameters);
+  if (work.precision == "bf16" && work.loss_kernel == "fused" && work.block_kernel == "fused") {
+    account.activation_bytes = activation_bytes(work, model);
+    account.least_bytes = least_bytes(work, parameters, *account.activation_bytes);
+  }
+  return account;
 }
 
 }  // namespace trainsuite

@@ -16,6 +16,7 @@
 #include "run/agreement.h"
 #include "run/plan.h"
 #include "run/runner.h"
+#include "run/self_check.h"
 #include "run/summary.h"
 #include "session.h"
 #include "suite.h"
@@ -25,7 +26,8 @@ namespace trainsuite {
 namespace {
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all{ddp_suite(), compile_suite()};
+  static const std::vector<Suite> all{ddp_suite(), finetune_suite(), compile_suite(),
+                                      ceilings_suite()};
   return all;
 }
 
@@ -71,6 +73,7 @@ std::optional<int> answer_alone(const Options& options) {
 std::string chosen_kernels(const std::vector<Case>& cases) {
   std::vector<std::string> all;
   for (const auto& one : cases) {
+    if (!one.trains) continue;
     auto text = fmt::format("{}, attention={} loss={} block={}", one.precision, one.attention,
                             one.loss_kernel, one.block_kernel);
     if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
@@ -79,18 +82,22 @@ std::string chosen_kernels(const std::vector<Case>& cases) {
 }
 
 void show_plan(Session& session, const Options& options, const std::vector<Case>& cases,
-               const std::string& path) {
+               std::optional<std::int64_t> free_bytes, const std::string& path) {
   print_plan(std::cout, cases,
              {.cuda = session.device().cuda,
               .device_name = session.device().name,
               .ranks = session.world().size(),
               .hosts = static_cast<int>(session.run_record().hosts.size()),
-              .repeats = options.repeats,
+              .repeats = order_options(options).repeats,
+              .until_percent = options.until_percent,
               .communicator = session.comm_kind(),
               .link = options.link,
+              .free_bytes = free_bytes,
               .default_sizes = options.sizes.empty(),
               .output_path = path});
-  std::cout << "Kernels: " << chosen_kernels(cases) << "\n";
+  if (const auto kernels = chosen_kernels(cases); !kernels.empty()) {
+    std::cout << "Kernels: " << kernels << "\n";
+  }
   for (const auto& note : session.notes()) std::cout << "Note: " << note << "\n";
   std::cout << std::endl;
 }
@@ -109,6 +116,39 @@ std::unique_ptr<ResultFile> open_file(World& world, Session& session, const Opti
   return file;
 }
 
+/// What steps take, what of it fits and how long it may last; the cases of a self-check doubled.
+void add_expectations(Session& session, const Suite& suite, const Options& options,
+                      std::vector<Case>& cases) {
+  all_or_none(session.world(), [&] {
+    if (session.world().is_root() && !options.ceilings.empty()) {
+      session.load_ceilings(options.ceilings);
+    }
+  });
+  for (auto& one : cases) {
+    if (session.device().cuda) one.predicted_bytes = suite.predicted_bytes(one);
+    if (!suite.account) continue;
+    one.account = suite.account(one);
+    if (const auto peak = session.peak_flops(one.precision)) {
+      one.expected_seconds =
+          expected_seconds(*one.account, one.warmup + one.steps, one.ranks, peak->flops);
+    }
+  }
+  if (options.self_check) cases = self_check_cases(cases);
+}
+
+void print_rows(const Suite& suite, const Options& options, const std::vector<CaseRecord>& rows,
+                const SummaryFacts& facts) {
+  if (options.json) {
+    std::cout << summary_json(rows, facts);
+  } else if (suite.table) {
+    std::cout << suite.table(rows) << "Output: " << facts.output_path << "\n";
+  } else {
+    std::cout << summary_text(rows, facts);
+    if (options.self_check) std::cout << self_check_text(rows);
+  }
+  std::cout << std::flush;
+}
+
 int run_suite(World& world, const Options& options, const std::vector<std::string>& argv) {
   const auto& suite = find_suite(options.suite);
   world.set_deadline(options.time_limit_seconds + 60);  // of waits outside cases
@@ -123,22 +163,21 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   session.resolve_kernels(cases);
   skip_graph_rows(cases, session.device().cuda, session.comm_kind());
   if (!options.plan) check_compiling(session, options, cases);
-  if (session.device().cuda) {
-    for (auto& one : cases) one.predicted_bytes = suite.predicted_bytes(one);
-  }
+  add_expectations(session, suite, options, cases);
+  const auto free_bytes = session.least_free_bytes();
   if (options.plan) {
-    if (world.is_root()) show_plan(session, options, cases, "");
+    if (world.is_root()) show_plan(session, options, cases, free_bytes, "");
     return 0;
   }
   const auto file = open_file(world, session, options, cases);
-  if (world.is_root() && !options.json) show_plan(session, options, cases, file->path());
+  if (world.is_root() && !options.json)
+    show_plan(session, options, cases, free_bytes, file->path());
   const auto show = [&](const std::vector<CaseRecord>& rows) {
-    const SummaryFacts facts{session.device().cuda, session.run_record().ranks, file->path()};
-    std::cout << (options.json ? summary_json(rows, facts) : summary_text(rows, facts))
-              << std::flush;
+    print_rows(suite, options, rows,
+               {session.device().cuda, session.run_record().ranks, file->path()});
   };
   const auto rows = run_plan(world, cases, suite.workload(session, options),
-                             {.repeats = options.repeats,
+                             {.order = order_options(options),
                               .settings = recorded_settings(options),
                               .case_seconds = options.time_limit_seconds,
                               .interrupted = show,

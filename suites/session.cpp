@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/same_everywhere.h"
+#include "machine.h"
 #include "model/attention.h"
 #include "run/agreement.h"
 #include "run/plan.h"
@@ -105,7 +106,41 @@ void Session::identify(const std::vector<std::string>& argv) {
   run_.attributes.push_back({"ranks_total", std::int64_t{world_.size()}});
   run_.attributes.push_back({"affinity", affinity_.source});
   run_.attributes.push_back({"torch_threads", std::int64_t{affinity_.torch_threads}});
+  auto machine = inspect_machine(world_, device_, run_);
+  notes_.insert(notes_.end(), machine.notes.begin(), machine.notes.end());
+  if (options_.telemetry == "on") {
+    telemetry_ = std::make_unique<Telemetry>(std::move(machine.telemetry));
+  }
   for (auto& setting : recorded_environment()) run_.attributes.push_back(std::move(setting));
+}
+
+void Session::load_ceilings(const std::string& path) {
+  ceilings_ = read_ceilings(path);
+  std::erase_if(ceilings_, [&](const auto& one) { return one.device_name != device_.name; });
+  if (!ceilings_.empty()) return;
+  fail<UsageError>(
+      "--ceilings {}: it holds no matrix products of {}; make it with `trainsuite ceilings --out "
+      "{}`"
+      " on this machine",
+      path, device_.name, path);
+}
+
+std::optional<Session::Peak> Session::peak_flops(const std::string& precision) const {
+  if (const auto measured = product_ceiling(ceilings_, device_.name, precision)) {
+    return Peak{*measured, "measured"};
+  }
+  const auto gpu = device_.cuda ? find_gpu(device_.name) : std::nullopt;
+  if (!gpu || precision != "bf16") return std::nullopt;
+  return Peak{gpu->dense_bf16_tflops * 1e12, "listed"};
+}
+
+std::optional<std::int64_t> Session::least_free_bytes() {
+  if (!device_.cuda) return std::nullopt;
+  std::int64_t least = device_.memory_bytes;
+  for (const auto& text : world_.all_gather(std::to_string(free_memory_bytes(device_)))) {
+    least = std::min(least, std::int64_t{std::stoll(text)});
+  }
+  return least;
 }
 
 void Session::check_same_cases(const std::vector<Case>& cases) {
@@ -119,7 +154,14 @@ void Session::check_same_cases(const std::vector<Case>& cases) {
   check_same_everywhere(world_, settings);
 }
 
+Settings Session::nccl_choices() const {
+  return nccl_log_ ? nccl_settings(nccl_log_->read()) : Settings{};
+}
+
 Communicator& Session::communicator() {
+  if (!nccl_log_ && comm_kind_ == "nccl" && world_.is_root()) {
+    nccl_log_ = std::make_unique<NcclLog>();
+  }
   if (!communicator_) {
     communicator_ = make_communicator(comm_kind_, world_,
                                       {.link = options_.link, .interface = options_.interface});

@@ -6,8 +6,11 @@
 
 #include "cli/options.h"
 #include "comm/communicator.h"
+#include "comm/nccl_log.h"
 #include "device/device.h"
+#include "device/telemetry.h"
 #include "launch/world.h"
+#include "result/ceilings_file.h"
 #include "result/record.h"
 #include "run/case.h"
 
@@ -37,8 +40,24 @@ class Session {
 
   /// The run's communicator, made at first use. Collective then.
   Communicator& communicator();
+  /// What NCCL says that it chose, on rank 0 once it has communicated; empty elsewhere.
+  Settings nccl_choices() const;
   /// After a failure: the communicator is aborted; the next use makes a new one.
   void drop_communicator();
+
+  /// Samples this rank's GPU and host; null with --telemetry off.
+  Telemetry* telemetry() { return telemetry_.get(); }
+
+  /// Rank 0: reads the peaks that --ceilings names; throws UsageError where none is of this device.
+  void load_ceilings(const std::string& path);
+  struct Peak {
+    double flops;        // FLOP/s of one device
+    std::string source;  // "measured" or "listed"
+  };
+  /// Measured where --ceilings has it, else the listed one of a known GPU in bf16, else absent.
+  std::optional<Peak> peak_flops(const std::string& precision) const;
+  /// Collective: device memory that is free where least is; absent on a CPU.
+  std::optional<std::int64_t> least_free_bytes();
 
   /// Collective: throws UsageError where the ranks would run different cases.
   void check_same_cases(const std::vector<Case>& cases);
@@ -54,8 +73,11 @@ class Session {
   DeviceInfo device_;
   Affinity affinity_;
   std::string comm_kind_;
+  std::unique_ptr<NcclLog> nccl_log_;  // outlives the communicator
   std::unique_ptr<Communicator> communicator_;
   RunRecord run_;
+  std::vector<MeasuredCeiling> ceilings_;
+  std::unique_ptr<Telemetry> telemetry_;
   std::vector<std::string> notes_;
 };
 

@@ -21,9 +21,15 @@ struct Suite {
   /// Predicted peak bytes of a case whose kernels are resolved.
   std::function<std::optional<std::int64_t>(const Case&)> predicted_bytes;
   std::function<Workload(Session&, const Options&)> workload;
+  /// What a step takes, of a case whose kernels are resolved; null where a suite does not know.
+  std::function<StepAccount(const Case&)> account{};
+  /// The suite's own table at the end of a run; null: the summary of training.
+  std::function<std::string(const std::vector<CaseRecord>&)> table{};
 };
 
 Suite compile_suite();
 Suite ddp_suite();
+Suite finetune_suite();
+Suite ceilings_suite();
 
 }  // namespace trainsuite

@@ -12,21 +12,24 @@
 namespace trainsuite {
 namespace {
 
-void add_flops(const Case& work, const DeviceInfo& device, const ModelSize& model,
-               CaseRecord& row) {
-  const auto flops = [&](bool halved) {
-    return flops_per_token(model.matmul_parameters, model.layers, model.width,
-                           static_cast<double>(work.sequence), halved);
-  };
-  row.results.push_back({"flops_per_token", flops(true)});
-  row.results.push_back({"flops_per_token_uncausal", flops(false)});
-  const auto gpu = device.cuda ? find_gpu(device.name) : std::nullopt;
-  if (gpu && work.precision == "bf16") {
-    row.results.push_back({"peak_flops", gpu->dense_bf16_tflops * 1e12});
-  }
+/// Operations, the peak that MFU is of, and whether the row stays below it.
+void add_flops(Session& session, const Case& work, CaseRecord& row) {
+  if (!work.account) return;
+  const auto tokens = static_cast<double>(work.tokens_per_step());
+  const double flops = work.account->flops / tokens;
+  row.results.push_back({"flops_per_token", flops});
+  row.results.push_back({"flops_per_token_uncausal", work.account->flops_uncausal / tokens});
+  const auto peak = session.peak_flops(work.precision);
+  if (!peak) return;
+  row.results.push_back({"peak_flops", peak->flops});
+  row.results.push_back({"peak_flops_source", peak->source});
+  const auto rate = tokens_per_second(row);
+  if (!rate) return;
+  const auto gpus = static_cast<double>(row.ranks.size());  // ranks may share one: then it is less
+  row.checks.push_back({"below_peak", *rate * flops <= peak->flops * gpus});
 }
 
-void describe(Session& session, const Case& work, const ModelSize& size, CaseRecord& row) {
+void describe(Session& session, const Case& work, CaseRecord& row) {
   const auto kernels = fmt::format("attention={} loss={} block={}", work.attention,
                                    work.loss_kernel, work.block_kernel);
   row.settings = merged_settings(
@@ -42,24 +45,25 @@ void describe(Session& session, const Case& work, const ModelSize& size, CaseRec
     row.results.push_back({"parameters_trainable", Value(result.value)});
     break;
   }
-  if (row.status == "ok") add_flops(work, session.device(), size, row);
+  if (work.communicates) row.settings = merged_settings(row.settings, session.nccl_choices());
+  if (row.status == "ok") add_flops(session, work, row);
 }
 
 }  // namespace
 
-Workload training_workload(Session& session, const Options& options,
-                           const std::function<ModelSize(const Case&)>& size) {
+Workload training_workload(Session& session, const Options& options) {
   Workload workload;
   const bool instrumented = options.instrumentation == "on";
   const auto choice = compile_choice(options);
   workload.run = [&session, instrumented, choice](const Case& work) {
     const auto connect = [&] { return work.communicates ? &session.communicator() : nullptr; };
-    return run_training_case(work, session.device(), session.world(), connect, instrumented,
-                             choice);
+    return run_training_case(work, session.device(), session.world(), connect, make_model_task,
+                             instrumented && work.instrumented,
+                             work.instrumented ? session.telemetry() : nullptr, choice);
   };
   workload.recover = [&session] { session.drop_communicator(); };
-  workload.describe = [&session, size](const Case& work, CaseRecord& row) {
-    describe(session, work, size(work), row);
+  workload.describe = [&session](const Case& work, CaseRecord& row) {
+    describe(session, work, row);
   };
   return workload;
 }

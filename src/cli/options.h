@@ -31,6 +31,10 @@ struct Options {
   // how much
   std::optional<std::int64_t> steps, warmup, micro_batch, accumulate, sequence, vocabulary;
   std::int64_t repeats = 1;
+  std::string order = "auto";  // auto|shuffled|plan
+  std::optional<double> until_percent;
+  bool pairs = false;       // ceilings: also between each pair of nodes
+  bool self_check = false;  // each case also without instrumentation
   std::int64_t seed = 1;
   // recipe
   std::string precision = "auto";     // auto|bf16|fp32
@@ -38,7 +42,17 @@ struct Options {
   std::string loss_kernel = "auto";   // auto|fused|reference
   std::string block_kernel = "auto";  // auto|fused|reference
   std::optional<double> learning_rate;
+  // fine-tuning
+  std::int64_t lora_rank = 16;
+  double lora_alpha = 32;
+  bool qlora_upcast = false;
+  std::string loss_on = "all";   // all|answer
+  std::string packing = "auto";  // auto|on|off
+  std::string length_buckets;    // "128,256,512"
+  std::string data;              // token file
+  std::optional<std::int64_t> train_examples, held_out;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
+  std::string telemetry = "on";        // on|off: samples of GPU and host
   bool deterministic = false;
   // compiling
   std::string compile_cache;  // folder; empty: default_compile_cache()
@@ -47,6 +61,7 @@ struct Options {
   std::string out;
   double time_limit_seconds = 1800;  // a case
   bool json = false;
+  std::string ceilings;  // result file whose measured peak MFU is of
 };
 
 /// Parses a command line (argv[0] is skipped). `suites` are the known suite names.

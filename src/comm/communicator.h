@@ -28,6 +28,11 @@ class Communicator {
   virtual void all_reduce(at::Tensor& tensor) = 0;  // sum; bf16 may be summed in fp32
   /// `gathered` has shape [size, ...]; row r is rank r's `mine`.
   virtual void all_gather(const at::Tensor& mine, at::Tensor& gathered) = 0;
+  /// `mine` has shape [size, ...]: row r is what this rank adds to rank r's `sum`.
+  virtual void reduce_scatter(const at::Tensor& mine, at::Tensor& sum) = 0;
+  /// Sends `mine` to rank `peer` and receives its tensor, of the same numel and dtype, into `theirs`.
+  /// Only the two ranks call.
+  virtual void exchange(const at::Tensor& mine, at::Tensor& theirs, int peer) = 0;
   virtual void barrier() = 0;  // on return every rank has entered; host side, polled
   /// Host: waits, polled, until work already issued on the current stream is done; reports
   /// asynchronous errors and failed peers.

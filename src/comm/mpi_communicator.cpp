@@ -24,13 +24,15 @@ constexpr std::int64_t piece_bytes = std::int64_t{8} << 20;
 // Within a collective a sleeping rank delays all others, so it yields first.
 constexpr double busy_seconds = 20e-3;
 
+constexpr int everywhere = -1;  // in place of a root
+
 /// What must be alike on all ranks of a call.
 struct Signature {
   enum Field { kind, dtype, numel, root, field_count };
   std::array<std::int64_t, 2 * field_count> values;  // each and its negative: one MAX gives both
 };
 
-enum class Kind { broadcast, all_reduce, all_gather, barrier };
+enum class Kind { broadcast, all_reduce, all_gather, reduce_scatter, barrier };
 
 class MpiCommunicator : public Communicator {
  public:
@@ -56,7 +58,7 @@ class MpiCommunicator : public Communicator {
     guarded("mpi all_reduce", [&] {
       check_tensor(tensor, "mpi all_reduce");
       check_alike(Kind::all_reduce, "mpi all_reduce", tensor, 0);
-      for_pieces(tensor, [&](const at::Tensor& piece) { reduce_piece(piece); });
+      for_pieces(tensor, [&](const at::Tensor& piece) { reduce_piece(piece, everywhere); });
     });
   }
 
@@ -69,6 +71,27 @@ class MpiCommunicator : public Communicator {
         if (root == rank()) row.copy_(mine);
         broadcast_pieces(row, root);
       }
+    });
+  }
+
+  void reduce_scatter(const at::Tensor& mine, at::Tensor& result) override {
+    guarded("mpi reduce_scatter", [&] {
+      check_gathered(result, mine, size(), "mpi reduce_scatter");
+      check_alike(Kind::reduce_scatter, "mpi reduce_scatter", result, 0);
+      for (int root = 0; root < size(); ++root) {
+        at::Tensor row = mine.select(0, root).clone();  // the reduction works in place
+        for_pieces(row, [&](const at::Tensor& piece) { reduce_piece(piece, root); });
+        if (root == rank()) result.copy_(row);
+      }
+    });
+  }
+
+  void exchange(const at::Tensor& mine, at::Tensor& theirs, int peer) override {
+    guarded("mpi exchange", [&] {
+      check_tensor(mine, "mpi exchange");
+      check_tensor(theirs, "mpi exchange");
+      if (mine.is_cuda() || theirs.is_cuda()) return exchange_staged(mine, theirs, peer);
+      exchange_bytes(mine, theirs, peer);
     });
   }
 
@@ -86,6 +109,33 @@ class MpiCommunicator : public Communicator {
   void abort() noexcept override { abandoned_ = true; }
 
  private:
+  /// Through ordinary host copies of the whole: a piece at a time would wait for the slower side.
+  void exchange_staged(const at::Tensor& mine, at::Tensor& theirs, int peer) {
+    used_cuda_ = true;
+    const at::Tensor sent = mine.cpu();
+    at::Tensor received = at::empty_like(sent);
+    exchange_bytes(sent, received, peer);
+    theirs.copy_(received);
+  }
+
+  void exchange_bytes(const at::Tensor& mine, at::Tensor& theirs, int peer) {
+    constexpr int tag = 1;  // the communicator's collectives use none
+    buffers_->in_flight = mine;
+    buffers_->received = theirs;
+    const auto bytes = static_cast<std::int64_t>(mine.nbytes());
+    auto* from = static_cast<char*>(mine.data_ptr());
+    auto* to = static_cast<char*>(theirs.data_ptr());
+    for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
+      const auto count = static_cast<int>(std::min(piece_bytes, bytes - first));
+      MPI_Request receive = MPI_REQUEST_NULL, send = MPI_REQUEST_NULL;
+      check_mpi(MPI_Irecv(to + first, count, MPI_BYTE, peer, tag, comm_, &receive), call_);
+      check_mpi(MPI_Isend(from + first, count, MPI_BYTE, peer, tag, comm_, &send), call_);
+      wait(receive);
+      wait(send);
+    }
+    buffers_->received = at::Tensor();
+  }
+
   /// Runs a call; on any exception the communicator is abandoned and what MPI may still touch
   /// stays alive until the process ends.
   void guarded(const char* call, const std::function<void()>& work) {
@@ -175,25 +225,32 @@ class MpiCommunicator : public Communicator {
     wait_for_stream();  // the pinned memory serves the next piece
   }
 
-  void reduce_piece(const at::Tensor& piece) {
+  /// The sum goes to rank `root`, or everywhere; elsewhere the piece is of no further use.
+  void reduce_piece(const at::Tensor& piece, int root) {
     at::Tensor host = to_host(piece, true);
     if (piece.scalar_type() == at::kBFloat16) {
       if (!buffers_->wide.defined()) buffers_->wide = at::empty({piece_bytes / 2}, at::kFloat);
       at::Tensor wide = buffers_->wide.narrow(0, 0, host.numel());
       wide.copy_(host);
-      sum(wide, MPI_FLOAT);
+      sum(wide, MPI_FLOAT, root);
       host.copy_(wide);
     } else {
-      sum(host, piece.scalar_type() == at::kFloat ? MPI_FLOAT : MPI_INT64_T);
+      sum(host, piece.scalar_type() == at::kFloat ? MPI_FLOAT : MPI_INT64_T, root);
     }
     to_device(host, piece);
   }
 
-  void sum(const at::Tensor& host, MPI_Datatype type) {
+  void sum(const at::Tensor& host, MPI_Datatype type, int root) {
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, host.data_ptr(), static_cast<int>(host.numel()), type,
-                             MPI_SUM, comm_, &request),
-              call_);
+    void* data = host.data_ptr();
+    const auto count = static_cast<int>(host.numel());
+    if (root == everywhere) {
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, MPI_SUM, comm_, &request), call_);
+    } else {
+      check_mpi(MPI_Ireduce(rank() == root ? MPI_IN_PLACE : data, data, count, type, MPI_SUM, root,
+                            comm_, &request),
+                call_);
+    }
     wait(request);
   }
 
@@ -214,6 +271,7 @@ class MpiCommunicator : public Communicator {
     at::Tensor pinned;     // bytes, on the way to or from a CUDA tensor
     at::Tensor wide;       // fp32 sums of bfloat16
     at::Tensor in_flight;  // the tensor of the call under way
+    at::Tensor received;   // what an exchange writes
   };
 
   World& world_;

@@ -92,6 +92,27 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  void reduce_scatter(const at::Tensor& mine, at::Tensor& sum) override {
+    guarded("nccl reduce_scatter", [&] {
+      check_gathered(sum, mine, size(), call_);
+      check_cuda_tensor(mine);
+      settle(ncclReduceScatter(mine.data_ptr(), sum.data_ptr(), static_cast<size_t>(sum.numel()),
+                               nccl_type(mine), ncclSum, comm_, stream()));
+    });
+  }
+
+  void exchange(const at::Tensor& mine, at::Tensor& theirs, int peer) override {
+    guarded("nccl exchange", [&] {
+      check_cuda_tensor(mine);
+      check_cuda_tensor(theirs);
+      const auto count = static_cast<size_t>(mine.numel());
+      check_result(ncclGroupStart());
+      check_result(ncclSend(mine.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
+      check_result(ncclRecv(theirs.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
+      settle(ncclGroupEnd());
+    });
+  }
+
   void barrier() override {
     guarded("nccl barrier", [&] {
       void* data = token_.data_ptr();

@@ -135,6 +135,16 @@ void check_unique_gpus(const std::vector<std::pair<std::string, std::string>>& h
   }
 }
 
+std::int64_t free_memory_bytes(const DeviceInfo& device) {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(
+      static_cast<c10::DeviceIndex>(device.ordinal));
+  constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<std::int64_t>(free) + stats.reserved_bytes[all].current -
+         stats.allocated_bytes[all].current;
+}
+
 void activate_device(const DeviceInfo& device, std::optional<double> limit_gib) {
   if (!device.cuda) {
     if (limit_gib) fail<UsageError>("--memory-limit {}: only a GPU has one", *limit_gib);

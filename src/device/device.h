@@ -57,6 +57,9 @@ void check_unique_gpus(const std::vector<std::pair<std::string, std::string>>& h
 /// for a limit on a CPU or above the device's memory.
 void activate_device(const DeviceInfo& device, std::optional<double> limit_gib);
 
+/// Bytes of the active GPU that are free now, what our allocator holds unused included.
+std::int64_t free_memory_bytes(const DeviceInfo& device);
+
 /// How this rank was bound to cores, and what was done about it.
 struct Affinity {
   std::vector<int> cores;  // cores this rank runs on

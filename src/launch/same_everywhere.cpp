@@ -40,13 +40,12 @@ std::optional<std::string> find_value(const Named& settings, const std::string& 
 }
 
 // "fp32 on ranks 0, 2; bf16 on rank 1", empty where all ranks have the same value.
-std::string disagreement(const std::vector<Named>& ranks, const std::string& name) {
+std::string disagreement(const std::vector<std::string>& values) {
   std::vector<std::pair<std::string, std::vector<std::string>>> holders;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const std::string value = find_value(ranks[r], name).value_or("absent");
+  for (size_t r = 0; r < values.size(); ++r) {
     auto it = holders.begin();
-    while (it != holders.end() && it->first != value) ++it;
-    if (it == holders.end()) it = holders.insert(it, {value, {}});
+    while (it != holders.end() && it->first != values[r]) ++it;
+    if (it == holders.end()) it = holders.insert(it, {values[r], {}});
     it->second.push_back(std::to_string(r));
   }
   if (holders.size() < 2) return "";
@@ -56,6 +55,14 @@ std::string disagreement(const std::vector<Named>& ranks, const std::string& nam
         fmt::format("{} on rank{} {}", value, who.size() > 1 ? "s" : "", join(who, ", ")));
   }
   return join(parts, "; ");
+}
+
+std::vector<std::string> values_of(const std::vector<Named>& ranks, const std::string& name) {
+  std::vector<std::string> values;
+  for (const Named& settings : ranks) {
+    values.push_back(find_value(settings, name).value_or("absent"));
+  }
+  return values;
 }
 
 }  // namespace
@@ -73,7 +80,7 @@ std::string first_difference(const std::vector<std::string>& all) {
   for (const std::string& text : all) ranks.push_back(parse(text));
   for (const Named& settings : ranks) {
     for (const auto& [name, value] : settings) {
-      const std::string difference = disagreement(ranks, name);
+      const std::string difference = disagreement(values_of(ranks, name));
       if (!difference.empty()) return fmt::format("{} differs: {}", name, difference);
     }
   }
@@ -83,8 +90,9 @@ std::string first_difference(const std::vector<std::string>& all) {
 void check_same_everywhere(World& world, const Settings& mine) {
   const std::string difference = first_difference(world.all_gather(settings_text(mine)));
   if (difference.empty()) return;
-  fail<UsageError>("{}; start every rank with the same build and the same command line",
-                   difference);
+  const std::string hosts = disagreement(world.all_gather(world.host()));  // empty: all on one
+  fail<UsageError>("{}{}{}; start every rank with the same build and the same command line",
+                   difference, hosts.empty() ? "" : "; hosts: ", hosts);
 }
 
 }  // namespace trainsuite

@@ -99,28 +99,44 @@ at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
 }
 
-at::Tensor decoder_loss(const DecoderConfig& config, at::TensorList uses, const RotaryTable& rotary,
+at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weights,
+                        const RotaryTable& rotary, const TokenLayout& layout,
                         const at::Tensor& tokens, const at::Tensor& targets, double scale,
                         const DecoderChoices& choices) {
+  if (tokens.dim() != 2 || tokens.numel() == 0 || targets.sizes() != tokens.sizes()) {
+    fail("decoder_loss: tokens and targets must both be [batch, sequence] and not empty");
+  }
+  const DecoderShape shape{config.heads, config.key_value_heads, config.norm_epsilon,
+                           choices.naive_attention};
+  at::Tensor x = at::embedding(weights.embedding, tokens.reshape({-1}), /*padding_idx=*/-1,
+                               /*scale_grad_by_freq=*/false, choices.sparse_gradient);
+  for (const BlockWeights& block : weights.blocks) {
+    x = decoder_block(x, block, rotary, layout, shape);
+  }
+  return decoder_head_loss(x, weights.norm, weights.head, targets.reshape({-1}), scale,
+                           config.norm_epsilon, choices.fused_loss);
+}
+
+DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses) {
   const std::size_t step = decoder_block_size(config.qkv_bias);
   const std::size_t expected = 3 + static_cast<std::size_t>(config.layers) * step;
   if (uses.size() != expected) {
     fail("decoder_loss: {} parameter uses given, {} has {}", uses.size(), config.name, expected);
   }
-  if (tokens.dim() != 2 || tokens.numel() == 0 || targets.sizes() != tokens.sizes()) {
-    fail("decoder_loss: tokens and targets must both be [batch, sequence] and not empty");
+  DecoderWeights weights{uses[0], {}, uses[expected - 2], uses[expected - 1]};
+  for (std::size_t first = 1; first + 2 < expected; first += step) {
+    weights.blocks.push_back(dense_block(uses.slice(first, step)));
   }
-  const TokenLayout layout{tokens.size(0), tokens.size(1)};
-  const DecoderShape shape{config.heads, config.key_value_heads, config.norm_epsilon,
-                           choices.naive_attention};
-  at::Tensor x = at::embedding(uses[0], tokens.reshape({-1}), /*padding_idx=*/-1,
-                               /*scale_grad_by_freq=*/false, choices.sparse_gradient);
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    const auto first = 1 + static_cast<std::size_t>(layer) * step;
-    x = decoder_block(x, dense_block(uses.slice(first, step)), rotary, layout, shape);
-  }
-  return decoder_head_loss(x, uses[expected - 2], uses[expected - 1], targets.reshape({-1}), scale,
-                           config.norm_epsilon, choices.fused_loss);
+  return weights;
+}
+
+at::Tensor decoder_loss(const DecoderConfig& config, at::TensorList uses, const RotaryTable& rotary,
+                        const at::Tensor& tokens, const at::Tensor& targets, double scale,
+                        const DecoderChoices& choices) {
+  const DecoderWeights weights = dense_decoder(config, uses);
+  if (tokens.dim() != 2) fail("decoder_loss: tokens must be [batch, sequence]");
+  return decoder_loss(config, weights, rotary, {tokens.size(0), tokens.size(1)}, tokens, targets,
+                      scale, choices);
 }
 
 }  // namespace trainsuite

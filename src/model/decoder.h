@@ -79,10 +79,27 @@ at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm, const 
                              const at::Tensor& targets, double scale, double norm_epsilon,
                              bool fused);
 
+/// All of a decoder's parts.
+struct DecoderWeights {
+  at::Tensor embedding;  // [vocabulary, width]
+  std::vector<BlockWeights> blocks;
+  at::Tensor norm;  // [width]
+  at::Tensor head;  // [vocabulary, width], in the compute dtype
+};
+
 struct DecoderChoices {
   bool naive_attention = false, fused_loss = true;
   bool sparse_gradient = false;  // the embedding's gradient as a sparse tensor of touched rows
 };
+/// `uses` in decoder_uses order.
+DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses);
+
+/// tokens and targets [batch, sequence] int64, laid out as `layout` says; rotary as in
+/// decoder_block. Returns a 0-d fp32 tensor: scale x (sum of the losses).
+at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weights,
+                        const RotaryTable& rotary, const TokenLayout& layout,
+                        const at::Tensor& tokens, const at::Tensor& targets, double scale,
+                        const DecoderChoices& choices);
 /// The whole model: `uses` in decoder_uses order; tokens and targets [batch, sequence] int64, the
 /// target of a token is the one after it. Returns a 0-d fp32 tensor: scale x (sum of the losses).
 at::Tensor decoder_loss(const DecoderConfig& config, at::TensorList uses, const RotaryTable& rotary,

@@ -3,13 +3,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace trainsuite {
 
 /// How tokens [batch x sequence] lie: row by row. Padding stands on the right, where no causal
-/// query of a real token looks.
+/// query of a real token looks. With `lengths` the one row holds examples of these lengths one
+/// after the other, which do not see each other; `bounds` says the same on the device: int32
+/// [examples + 1], from 0.
 struct TokenLayout {
   std::int64_t batch, sequence;
+  std::vector<std::int64_t> lengths{};
+  at::Tensor bounds{};
 };
 
 /// q [tokens, heads, head_width]; k, v [tokens, key_value_heads, head_width], a key head for each

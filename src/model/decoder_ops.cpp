@@ -91,6 +91,22 @@ at::Tensor loss_of(const std::string& size, at::TensorList uses, const at::Tenso
                       {naive_attention, fused_loss, sparse_gradient});
 }
 
+at::Tensor linear_of(const at::Tensor& x, const std::optional<at::Tensor>& weight,
+                     const std::optional<at::Tensor>& codes,
+                     const std::optional<at::Tensor>& absmax, std::int64_t out,
+                     const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& a,
+                     const std::optional<at::Tensor>& b, const std::vector<std::int64_t>& rows,
+                     double scale) {
+  Linear linear;
+  linear.weight = weight.value_or(at::Tensor());
+  linear.bias = bias.value_or(at::Tensor());
+  linear.quantized = {codes.value_or(at::Tensor()), absmax.value_or(at::Tensor())};
+  linear.shape = {out, x.size(1)};
+  linear.compute_type = x.scalar_type();
+  linear.adapters = {a.value_or(at::Tensor()), b.value_or(at::Tensor()), rows, scale};
+  return apply(linear, x);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
@@ -118,6 +134,10 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
       "decoder_loss(str size, Tensor[] uses, Tensor tokens, Tensor targets, float scale, "
       "bool naive_attention=False, bool fused_loss=True, bool sparse_gradient=False) -> Tensor",
       &loss_of);
+  m.def(
+      "linear(Tensor x, Tensor? weight, Tensor? codes, Tensor? absmax, int out, Tensor? bias, "
+      "Tensor? a, Tensor? b, int[] rows, float scale) -> Tensor",
+      &linear_of);
 }
 
 }  // namespace trainsuite

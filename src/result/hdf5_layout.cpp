@@ -4,10 +4,11 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "core/error.h"
+#include "result/hdf5_tables.h"
 #include "result/hdf5_values.h"
-#include "result/statistics.h"
 
 namespace trainsuite {
 
@@ -15,68 +16,32 @@ namespace {
 
 constexpr std::array statuses = {"ok", "oom", "failed", "timeout", "skipped"};
 
-struct RankRow {
-  std::int64_t rank, local_rank;
-  const char *host, *device_name, *uuid, *pci_bus_id;
-  std::int64_t memory_bytes;
-  const char* cores;
-};
-
-struct HostRow {
-  const char *host, *cpu_model, *kernel, *virtualisation;
-  std::int64_t sockets, cores, ram_bytes;
-};
-
-H5::CompType rank_row_type() {
-  H5::CompType type(sizeof(RankRow));
-  type.insertMember("rank", offsetof(RankRow, rank), H5::PredType::STD_I64LE);
-  type.insertMember("local_rank", offsetof(RankRow, local_rank), H5::PredType::STD_I64LE);
-  type.insertMember("host", offsetof(RankRow, host), text_type());
-  type.insertMember("device_name", offsetof(RankRow, device_name), text_type());
-  type.insertMember("uuid", offsetof(RankRow, uuid), text_type());
-  type.insertMember("pci_bus_id", offsetof(RankRow, pci_bus_id), text_type());
-  type.insertMember("memory_bytes", offsetof(RankRow, memory_bytes), H5::PredType::STD_I64LE);
-  type.insertMember("cores", offsetof(RankRow, cores), text_type());
-  return type;
-}
-
-H5::CompType host_row_type() {
-  H5::CompType type(sizeof(HostRow));
-  type.insertMember("host", offsetof(HostRow, host), text_type());
-  type.insertMember("cpu_model", offsetof(HostRow, cpu_model), text_type());
-  type.insertMember("kernel", offsetof(HostRow, kernel), text_type());
-  type.insertMember("virtualisation", offsetof(HostRow, virtualisation), text_type());
-  type.insertMember("sockets", offsetof(HostRow, sockets), H5::PredType::STD_I64LE);
-  type.insertMember("cores", offsetof(HostRow, cores), H5::PredType::STD_I64LE);
-  type.insertMember("ram_bytes", offsetof(HostRow, ram_bytes), H5::PredType::STD_I64LE);
-  return type;
-}
-
-/// Absent when there are no rows.
-template <class Row>
-void put_table(H5::Group& group, const char* name, const std::vector<Row>& rows,
-               const H5::CompType& type) {
-  if (rows.empty()) return;
-  const hsize_t dimensions[1] = {rows.size()};
-  group.createDataSet(name, type, H5::DataSpace(1, dimensions)).write(rows.data(), type);
-}
-
 void put_ranks(H5::H5Object& place, const CaseRecord& record) {
   std::vector<std::int64_t> ranks;
   for (const RankRecord& rank : record.ranks) ranks.push_back(rank.rank);
   put_integers(place, "ranks", ranks);
 }
 
+/// Which series of a rank: those of its steps, or its telemetry.
+using SeriesList = std::vector<Series> RankRecord::*;
+
+const Series* find_in(const std::vector<Series>& list, const std::string& name) {
+  const auto at = std::find_if(list.begin(), list.end(),
+                               [&](const Series& series) { return series.name == name; });
+  return at == list.end() ? nullptr : &*at;
+}
+
 /// [ranks][steps], NaN where a rank lacks the series or is shorter. Absent without a step.
-void put_one_series(H5::Group& group, const CaseRecord& record, const Series& first) {
+void put_one_series(H5::Group& group, const CaseRecord& record, SeriesList list,
+                    const Series& first) {
   std::size_t steps = 0;
   for (const RankRecord& rank : record.ranks)
-    if (const Series* own = find_series(rank, first.name))
+    if (const Series* own = find_in(rank.*list, first.name))
       steps = std::max(steps, own->values.size());
   if (steps == 0) return;
   std::vector<double> table(record.ranks.size() * steps, NAN);
   for (std::size_t row = 0; row < record.ranks.size(); ++row)
-    if (const Series* own = find_series(record.ranks[row], first.name))
+    if (const Series* own = find_in(record.ranks[row].*list, first.name))
       std::copy(own->values.begin(), own->values.end(),
                 table.begin() + static_cast<std::ptrdiff_t>(row * steps));
   constexpr double exact = 9007199254740992.0;  // 2^53: beyond it float64 skips whole numbers
@@ -93,14 +58,23 @@ void put_one_series(H5::Group& group, const CaseRecord& record, const Series& fi
   put_ranks(dataset, record);
 }
 
-void put_series(H5::Group& group, const CaseRecord& record) {
+void put_series(H5::Group& group, const CaseRecord& record, SeriesList list) {
   std::vector<std::string> done;
   for (const RankRecord& rank : record.ranks)
-    for (const Series& series : rank.series) {
+    for (const Series& series : rank.*list) {
       if (std::find(done.begin(), done.end(), series.name) != done.end()) continue;
-      put_one_series(group, record, series);
+      put_one_series(group, record, list, series);
       done.push_back(series.name);
     }
+}
+
+/// Absent where no rank was sampled.
+void put_telemetry(H5::Group& group, const CaseRecord& record) {
+  const bool any = std::any_of(record.ranks.begin(), record.ranks.end(),
+                               [](const RankRecord& rank) { return !rank.telemetry.empty(); });
+  if (!any) return;
+  H5::Group telemetry = group.createGroup("telemetry");
+  put_series(telemetry, record, &RankRecord::telemetry);
 }
 
 std::optional<Value> find_fact(const RankRecord& rank, const std::string& name) {
@@ -177,17 +151,7 @@ void put_run(H5::H5File& file, std::int64_t number, const RunRecord& run) {
   put_values(group, attributes);
   put_texts(group, "argv", run.argv);
   put_texts(group, "planned", run.planned);
-  std::vector<RankRow> ranks;
-  for (const RankIdentity& rank : run.ranks)
-    ranks.push_back({rank.rank, rank.local_rank, rank.host.c_str(), rank.device_name.c_str(),
-                     rank.uuid.c_str(), rank.pci_bus_id.c_str(), rank.memory_bytes,
-                     rank.cores.c_str()});
-  put_table(group, "ranks", ranks, rank_row_type());
-  std::vector<HostRow> hosts;
-  for (const HostIdentity& host : run.hosts)
-    hosts.push_back({host.host.c_str(), host.cpu_model.c_str(), host.kernel.c_str(),
-                     host.virtualisation.c_str(), host.sockets, host.cores, host.ram_bytes});
-  put_table(group, "hosts", hosts, host_row_type());
+  put_run_tables(group, run);
 }
 
 std::string case_path(const CaseRecord& record) {
@@ -219,7 +183,8 @@ void put_case(H5::H5File& file, std::int64_t run_number, const CaseRecord& recor
     put_values(check, record.checks);
   }
   put_warmup(group, record.warmup);
-  put_series(group, record);
+  put_series(group, record, &RankRecord::series);
+  put_telemetry(group, record);
   put_facts(group, record);
 }
 

@@ -92,6 +92,7 @@ H5::StrType text_type() {
 std::string unit_of(const std::string& name) {
   if (name.ends_with("_seconds")) return "s";
   if (name.ends_with("_bytes") || name.starts_with("weight_bytes_")) return "byte";
+  if (name.ends_with("_joules")) return "J";
   if (name == "tokens" || name.ends_with("_tokens")) return "token";
   return "1";
 }

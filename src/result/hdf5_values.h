@@ -18,7 +18,7 @@ inline constexpr std::size_t attribute_limit_bytes = 60'000;
 /// UTF-8 of variable length.
 H5::StrType text_type();
 
-/// The unit that a scalar's name says: s, byte, token or 1.
+/// The unit that a scalar's name says: s, byte, token, J or 1.
 std::string unit_of(const std::string& name);
 
 /// A scalar attribute of a group or dataset: bool as uint8, int64, float64 or text. Long text of

@@ -5,7 +5,23 @@
 #include <string>
 #include <vector>
 
+#include "run/account.h"
+
 namespace trainsuite {
+
+/// What only fine-tuning has.
+struct FinetuneRecipe {
+  std::string method = "full";  // full|lora|qlora
+  std::int64_t lora_rank = 16;
+  double lora_alpha = 32;
+  bool qlora_upcast = false;    // embedding and norms of QLoRA in fp32, as peft prepares a model
+  std::string loss_on = "all";  // all|answer: tokens that are labels
+  std::string packing = "on";   // on|off: examples of a micro-batch without padding
+  std::string checkpointing = "off";  // on|off: blocks' activations are computed again in backward
+  std::vector<std::int64_t> length_buckets;  // padded lengths
+  std::string data, model;                   // files; empty: synthetic examples, random weights
+  std::int64_t train_examples = 0, held_out = 0;
+};
 
 struct Case {
   std::string suite;   // "ddp"
@@ -13,9 +29,14 @@ struct Case {
   std::string recipe;  // "accumulate4"
   std::string name() const { return size + "-" + recipe; }
 
-  std::string what;  // what the row does, for the plan: "bf16 gradients on the wire"
-  int ranks = 1;     // that take part: 1 where rank 0 runs alone
-  std::int64_t tokens_per_step() const { return micro_batch * accumulate * sequence * ranks; }
+  bool trains = true;  // false: nothing is trained, and its settings mean nothing
+  std::string skip;    // why it cannot run here; empty: it runs
+  std::string what;    // what the row does, for the plan: "bf16 gradients on the wire"
+  int ranks = 1;       // that take part: 1 where rank 0 runs alone
+  /// Padded; 0 where steps differ.
+  std::int64_t tokens_per_step() const {
+    return finetune ? 0 : micro_batch * accumulate * sequence * ranks;
+  }
 
   bool one_rank = false;      // runs on rank 0 alone while the others wait
   bool communicates = true;   // gradients go through the communicator (also on one rank)
@@ -26,10 +47,14 @@ struct Case {
   std::string precision = "bf16";  // bf16|fp32
   std::string attention = "auto", loss_kernel = "auto", block_kernel = "auto";
   std::int64_t seed = 1;
+  bool vary_seed = false;  // repeat N runs with seed + N: where results, not times, are compared
+  std::optional<FinetuneRecipe> finetune;
   std::optional<std::int64_t> predicted_bytes;  // peak of a device, where it can be foretold
+  std::optional<StepAccount> account;           // by the model's own definition
+  std::optional<double> expected_seconds;       // of all steps, for plans
+  bool instrumented = true;                     // false: only the loop as a whole is timed
   std::string execution = "eager";              // eager|compile|graph
   bool on_request = false;  // runs only where --execution or --case asks for its kind
-  std::string skip_reason;  // not empty: the row says why it did not run
   double work = 1;          // expected cost relative to other cases, for the ETA
 };
 

@@ -15,6 +15,18 @@ json to_json(const Settings& settings) {
   return list;
 }
 
+json to_json(const std::vector<Series>& all) {
+  json list = json::array();
+  for (const auto& one : all) list.push_back({one.name, one.unit, one.values});
+  return list;
+}
+
+std::vector<Series> series_from(const json& list) {
+  std::vector<Series> all;
+  for (const auto& one : list) all.push_back({one[0], one[1], one[2].get<std::vector<double>>()});
+  return all;
+}
+
 Value value_from(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
@@ -25,14 +37,11 @@ Value value_from(const json& value) {
 }  // namespace
 
 std::string pack(const Outcome& outcome) {
-  json series = json::array();
-  for (const auto& one : outcome.record.series) {
-    series.push_back({one.name, one.unit, one.values});
-  }
   const json all{{"status", outcome.status},
                  {"reason", outcome.reason},
                  {"rank", outcome.record.rank},
-                 {"series", series},
+                 {"series", to_json(outcome.record.series)},
+                 {"telemetry", to_json(outcome.record.telemetry)},
                  {"facts", to_json(outcome.record.facts)}};
   const auto bytes = json::to_cbor(all);
   return {bytes.begin(), bytes.end()};
@@ -42,9 +51,8 @@ Outcome unpack(const std::string& bytes) {
   const auto all = json::from_cbor(bytes);
   Outcome outcome{all.at("status"), all.at("reason"), {}};
   outcome.record.rank = all.at("rank");
-  for (const auto& one : all.at("series")) {
-    outcome.record.series.push_back({one[0], one[1], one[2].get<std::vector<double>>()});
-  }
+  outcome.record.series = series_from(all.at("series"));
+  outcome.record.telemetry = series_from(all.at("telemetry"));
   for (const auto& fact : all.at("facts")) {
     outcome.record.facts.push_back({fact[0], value_from(fact[1])});
   }

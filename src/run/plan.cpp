@@ -90,9 +90,22 @@ std::vector<std::size_t> matching(const std::vector<Case>& all, const std::strin
 
 std::string steps_text(const Case& one) { return fmt::format("{}+{}", one.warmup, one.steps); }
 
-std::string memory_text(const Case& one) {
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+std::string memory_text(const Case& one, const PlanFacts& facts) {
   if (!one.predicted_bytes) return "-";
-  return fmt::format("{:.2f}", static_cast<double>(*one.predicted_bytes) / (1 << 30));
+  const bool fits = !facts.free_bytes || *one.predicted_bytes <= *facts.free_bytes;
+  return fmt::format("{:.2f}{}", gib(*one.predicted_bytes), fits ? "" : " (does not fit)");
+}
+
+std::string minutes_text(const Case& one) {
+  if (!one.expected_seconds) return "-";
+  return fmt::format("{:.1f}", *one.expected_seconds / 60);
+}
+
+std::string memory_line(const PlanFacts& facts) {
+  if (!facts.free_bytes) return {};
+  return fmt::format("Memory: {:.2f} GiB free on the fullest GPU\n", gib(*facts.free_bytes));
 }
 
 std::string heading(const std::vector<Case>& cases, const PlanFacts& facts) {
@@ -105,8 +118,16 @@ std::string heading(const std::vector<Case>& cases, const PlanFacts& facts) {
     text += fmt::format("Dry run on a CPU{}: shows that the work runs, says nothing about a GPU.\n",
                         facts.default_sizes ? ", size tiny unless --size names another" : "");
   }
-  if (facts.repeats > 1) text += fmt::format("Each case runs {} times\n", facts.repeats);
+  if (facts.until_percent) {
+    text += fmt::format(
+        "Each case runs until its interval is within {}% of its median, {} times at "
+        "most\n",
+        *facts.until_percent, facts.repeats);
+  } else if (facts.repeats > 1) {
+    text += fmt::format("Each case runs {} times\n", facts.repeats);
+  }
   if (facts.link != "auto") text += fmt::format("NCCL's paths: --link {}\n", facts.link);
+  text += memory_line(facts);
   if (!facts.output_path.empty()) text += fmt::format("Output: {}\n", facts.output_path);
   return text;
 }
@@ -148,47 +169,88 @@ void print_list(std::ostream& out, const std::vector<Case>& all, const Options& 
 }
 
 void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFacts& facts) {
-  const bool predicted = std::any_of(
-      cases.begin(), cases.end(), [](const Case& one) { return one.predicted_bytes.has_value(); });
-  std::vector<std::vector<std::string>> rows = {{"case", "what it is", "communicator", "ranks",
-                                                 "micro-batch x accumulation", "tokens/step",
-                                                 "warm-up+steps"}};
+  const auto any = [&](auto has) { return std::any_of(cases.begin(), cases.end(), has); };
+  const bool predicted = any([](const Case& one) { return one.predicted_bytes.has_value(); });
+  const bool trains = any([](const Case& one) { return one.trains; });
+  std::vector<std::vector<std::string>> rows = {{"case", "what it is", "communicator", "ranks"}};
+  if (trains) {
+    rows[0].insert(rows[0].end(), {"micro-batch x accumulation", "tokens/step"});
+  }
+  rows[0].push_back("warm-up+steps");
+  const bool timed = any([](const Case& one) { return one.expected_seconds.has_value(); });
   if (predicted) rows[0].push_back("predicted GiB");
+  if (timed) rows[0].push_back("expected minutes");
   for (const Case& one : cases) {
-    rows.push_back({one.name(), one.what, one.communicates ? facts.communicator : "none",
-                    fmt::format("{}", one.ranks),
-                    fmt::format("{} x {}", one.micro_batch, one.accumulate),
-                    grouped(one.tokens_per_step()), steps_text(one)});
-    if (predicted) rows.back().push_back(memory_text(one));
+    rows.push_back({one.name(), one.skip.empty() ? one.what : "skipped: " + one.skip,
+                    one.communicates ? facts.communicator : "none", fmt::format("{}", one.ranks)});
+    if (trains) {
+      rows.back().push_back(fmt::format("{} x {}", one.micro_batch, one.accumulate));
+      rows.back().push_back(one.finetune ? "varies" : grouped(one.tokens_per_step()));
+    }
+    rows.back().push_back(steps_text(one));
+    if (predicted) rows.back().push_back(memory_text(one, facts));
+    if (timed) rows.back().push_back(minutes_text(one));
   }
   out << heading(cases, facts) << "\n" << aligned_table(rows, 3) << "\n" << std::flush;
 }
 
+namespace {
+
+Settings finetune_settings(const FinetuneRecipe& recipe) {
+  std::vector<std::string> buckets;
+  for (const auto bucket : recipe.length_buckets) buckets.push_back(fmt::format("{}", bucket));
+  Settings settings = {{"method", recipe.method},
+                       {"loss_on", recipe.loss_on},
+                       {"packing", recipe.packing},
+                       {"checkpointing", recipe.checkpointing},
+                       {"length_buckets", join(buckets, ",")},
+                       {"data", recipe.data.empty() ? std::string("synthetic") : recipe.data},
+                       {"model", recipe.model.empty() ? std::string("random") : recipe.model},
+                       {"train_examples", recipe.train_examples},
+                       {"held_out", recipe.held_out}};
+  if (recipe.method == "full") return settings;
+  settings.push_back({"lora_rank", recipe.lora_rank});
+  settings.push_back({"lora_alpha", recipe.lora_alpha});
+  if (recipe.method == "qlora") settings.push_back({"qlora_upcast", recipe.qlora_upcast});
+  return settings;
+}
+
+}  // namespace
+
 Settings case_settings(const Case& one) {
-  Settings settings = {
-      {"size", one.size},
-      {"recipe", one.recipe},
-      {"ranks", static_cast<std::int64_t>(one.ranks)},
-      {"one_rank", one.one_rank},
-      {"communicates", one.communicates},
-      {"wire", one.communicates ? one.wire : std::string("none")},
-      {"micro_batch", one.micro_batch},
-      {"accumulate", one.accumulate},
-      {"sequence", one.sequence},
-      {"vocabulary", one.vocabulary},
-      {"steps", one.steps},
-      {"warmup", one.warmup},
-      {"seed", one.seed},
-      {"learning_rate", one.learning_rate},
-      {"precision", one.precision},
-      {"attention", one.attention},
-      {"loss_kernel", one.loss_kernel},
-      {"block_kernel", one.block_kernel},
-      {"execution", one.execution},
-      {"tokens_per_step", one.tokens_per_step()},
-      {"global_batch", one.micro_batch * one.accumulate * one.ranks},
-  };
+  Settings settings = {{"size", one.size},
+                       {"recipe", one.recipe},
+                       {"ranks", static_cast<std::int64_t>(one.ranks)},
+                       {"one_rank", one.one_rank},
+                       {"communicates", one.communicates},
+                       {"steps", one.steps},
+                       {"warmup", one.warmup},
+                       {"seed", one.seed},
+                       {"precision", one.precision}};
+  const Settings training = {{"wire", one.communicates ? one.wire : std::string("none")},
+                             {"micro_batch", one.micro_batch},
+                             {"accumulate", one.accumulate},
+                             {"sequence", one.sequence},
+                             {"vocabulary", one.vocabulary},
+                             {"learning_rate", one.learning_rate},
+                             {"attention", one.attention},
+                             {"loss_kernel", one.loss_kernel},
+                             {"block_kernel", one.block_kernel},
+                             {"execution", one.execution},
+                             {"global_batch", one.micro_batch * one.accumulate * one.ranks}};
+  if (one.trains) settings.insert(settings.end(), training.begin(), training.end());
+  if (one.trains && !one.finetune) {
+    settings.push_back({"tokens_per_step", one.tokens_per_step()});
+  }
+  if (one.finetune) {
+    settings = merged_settings(std::move(settings), finetune_settings(*one.finetune));
+  }
   if (one.predicted_bytes) settings.push_back({"predicted_bytes", *one.predicted_bytes});
+  if (one.account) settings = merged_settings(std::move(settings), account_settings(*one.account));
+  if (!one.instrumented) {
+    settings.push_back({"instrumentation", std::string("off")});
+    settings.push_back({"telemetry", std::string("off")});
+  }
   return settings;
 }
 

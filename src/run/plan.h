@@ -29,10 +29,12 @@ struct PlanFacts {
   std::string device_name;  // "NVIDIA H200", or the CPU model
   int ranks = 1, hosts = 1;
   std::int64_t repeats = 1;
+  std::optional<double> until_percent{};
   std::string communicator;  // "nccl" or "mpi"
   std::string link = "auto";
-  bool default_sizes = true;  // --size was not given
-  std::string output_path;    // empty: nothing will be written
+  std::optional<std::int64_t> free_bytes{};  // of the GPU that has least; absent on a CPU
+  bool default_sizes = true;                 // --size was not given
+  std::string output_path;                   // empty: nothing will be written
 };
 
 /// One line a case: name, what it is, ranks, batch, tokens a step, steps, communicator, memory.

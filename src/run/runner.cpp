@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "result/telemetry.h"
 #include "run/outcome.h"
 #include "run/plan.h"
 #include "run/progress.h"
@@ -62,6 +63,7 @@ std::vector<T> values_of(const std::vector<RankRecord>& ranks, const std::string
 
 /// A row's scalar: the slowest or largest rank's; hashes, which are no quantities, are rank 0's.
 void add_result(CaseRecord& row, const Setting& fact) {
+  if (fact.name.starts_with("telemetry_")) return;  // of each rank's own clock
   if (std::holds_alternative<double>(fact.value)) {
     const auto values = values_of<double>(row.ranks, fact.name);
     row.results.push_back({fact.name, *std::max_element(values.begin(), values.end())});
@@ -91,8 +93,9 @@ CaseRecord assemble(const Case& work, std::int64_t repeat, std::vector<RankRecor
   }
   if (row.ranks.empty()) return row;
   for (const auto& fact : row.ranks.front().facts) add_result(row, fact);
-  if (work.communicates) {
-    const auto hashes = values_of<std::int64_t>(row.ranks, "final_weights_hash");
+  add_telemetry_results(row);
+  const auto hashes = values_of<std::int64_t>(row.ranks, "final_weights_hash");
+  if (work.communicates && !hashes.empty()) {
     const bool equal = std::equal(hashes.begin() + 1, hashes.end(), hashes.begin());
     row.checks.push_back({"replicas_equal", equal});
     if (!equal) {
@@ -104,6 +107,13 @@ CaseRecord assemble(const Case& work, std::int64_t repeat, std::vector<RankRecor
 }
 
 namespace {
+
+/// Whether all intervals are as narrow as asked for: rank 0 decides, after a whole round.
+bool enough_rounds(World& world, const std::vector<CaseRecord>& rows, const OrderOptions& order) {
+  if (!order.until_percent) return false;
+  const bool narrow = world.is_root() && narrow_enough(rows, *order.until_percent);
+  return world.broadcast(narrow ? "stop" : "go on") == "stop";
+}
 
 /// Every rank's outcome of a case, on rank 0. After a failure on any rank the ranks meet again on
 /// fresh communicators first.
@@ -136,14 +146,17 @@ CaseRecord make_row(const Case& work, std::int64_t repeat, std::vector<Outcome> 
 std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
                                  const Workload& workload, const RunnerOptions& options,
                                  ResultFile* file) {
+  const auto order = turns(cases.size(), options.order);
   std::vector<Case> planned;
-  for (std::int64_t repeat = 0; repeat < options.repeats; ++repeat) {
-    planned.insert(planned.end(), cases.begin(), cases.end());
+  for (const Turn& turn : order) {
+    planned.push_back(cases[turn.case_index]);
+    if (planned.back().vary_seed) planned.back().seed += turn.repeat;
   }
   std::optional<Progress> progress;
   if (world.is_root() && !options.quiet) progress.emplace(Progress::on_stdout(planned));
   std::vector<CaseRecord> rows;
   const auto finish = [&](CaseRecord row, const Case& work) {
+    row.results.push_back({"turn", static_cast<std::int64_t>(rows.size())});
     row.settings = merged_settings(options.settings, row.settings);
     workload.describe(work, row);
     file->append(row);
@@ -152,15 +165,15 @@ std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
   };
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto& work = planned[i];
-    const auto repeat = static_cast<std::int64_t>(i / cases.size());
+    const auto repeat = order[i].repeat;
     if (progress) {
       progress->begin_case();
       progress->phase("training");
     }
-    if (!work.skip_reason.empty()) {
+    if (!work.skip.empty()) {
       auto row = assemble(work, repeat, {});
       row.status = "skipped";
-      row.reason = work.skip_reason;
+      row.reason = work.skip;
       if (world.is_root()) finish(std::move(row), work);
       continue;
     }
@@ -176,7 +189,9 @@ std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
       if (world.is_root() && options.interrupted) options.interrupted(rows);
       throw;
     }
+    if ((i + 1) % cases.size() == 0 && enough_rounds(world, rows, options.order)) break;
   }
+  sort_as_planned(rows, cases);
   return rows;
 }
 

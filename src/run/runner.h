@@ -7,6 +7,7 @@
 #include "result/record.h"
 #include "result/result_file.h"
 #include "run/case.h"
+#include "run/order.h"
 
 namespace trainsuite {
 
@@ -21,7 +22,7 @@ struct Workload {
 };
 
 struct RunnerOptions {
-  std::int64_t repeats = 1;
+  OrderOptions order{};     // rounds of the plan, one a repeat
   Settings settings;        // recorded with every row
   double case_seconds = 0;  // limit of a case, 0: none
   /// The job is about to end early: the rows so far, on rank 0.
@@ -29,7 +30,8 @@ struct RunnerOptions {
   bool quiet = false;  // no progress on standard output
 };
 
-/// Runs `cases` x repeats (one round of the plan a repeat) and returns the rows, on rank 0 only.
+/// Runs `cases` in rounds, one a repeat, and returns the rows in the plan's order, on rank 0 only.
+/// Each row gets the result `turn`, its place in the order of the run.
 /// Every rank must pass the same cases. `file` is null on other ranks.
 std::vector<CaseRecord> run_plan(World& world, const std::vector<Case>& cases,
                                  const Workload& workload, const RunnerOptions& options,

@@ -7,7 +7,10 @@
 
 #include "core/text.h"
 #include "run/row_figures.h"
+#include "run/row_notes.h"
+#include "run/self_check.h"
 #include "run/speed_up.h"
+#include "run/summary_repeats.h"
 
 namespace trainsuite {
 namespace {
@@ -86,6 +89,19 @@ std::string rate_notes(const std::vector<CaseRecord>& records, const SummaryFact
   return notes;
 }
 
+/// "measured" or "listed" peak, as the rows say.
+std::string peak_words(const std::vector<CaseRecord>& records) {
+  bool measured = false, listed = false;
+  for (const CaseRecord& record : records) {
+    const auto source = find_text(record.results, "peak_flops_source");
+    measured = measured || source == "measured";
+    listed = listed || source == "listed";
+  }
+  return measured && listed ? "measured, where there is none listed,"
+         : measured         ? "measured"
+                            : "listed";
+}
+
 std::string notes_on(const std::vector<CaseRecord>& records, const std::vector<SpeedUp>& ratios,
                      const std::vector<std::string>& absent, const SummaryFacts& facts) {
   std::string notes;
@@ -93,6 +109,9 @@ std::string notes_on(const std::vector<CaseRecord>& records, const std::vector<S
     const CaseRecord& record = records[i];
     if (record.status != "ok") {
       notes += fmt::format("{}: {}: {}\n", row_name(record), record.status, record.reason);
+    }
+    for (const auto& note : row_notes(record)) {
+      notes += fmt::format("{}: {}\n", row_name(record), note);
     }
     if (ratios[i].efficiency) {
       notes += fmt::format("{}: {:.1f}% of {} x 1gpu\n", row_name(record),
@@ -106,7 +125,9 @@ std::string notes_on(const std::vector<CaseRecord>& records, const std::vector<S
   if (shown("exposed sync ms")) notes += "Exposed sync: the longest wait of any rank, median.\n";
   if (shown("MFU (uncausal)")) {
     notes +=
-        "MFU = FLOPs per token x tokens/s / (listed dense peak x GPUs); FLOPs per token = 6 x"
+        "MFU = FLOPs per token x tokens/s / (" + peak_words(records) +
+        " dense peak x GPUs); "
+        "FLOPs per token = 6 x"
         " parameters of matmuls (head in, input embedding out) + 12 x layers x width x sequence,"
         " halved as attention is causal (in brackets: not halved).\n";
   }
@@ -141,7 +162,7 @@ std::string summary_text(const std::vector<CaseRecord>& records, const SummaryFa
   }
   const auto absent = drop_unknown_columns(rows);
   return "\n" + aligned_table(rows, 2) + "\n" + notes_on(records, ratios, absent, facts) +
-         fmt::format("Output: {}\n", facts.output_path);
+         repeats_text(records, facts) + fmt::format("Output: {}\n", facts.output_path);
 }
 
 std::string summary_json(const std::vector<CaseRecord>& records, const SummaryFacts& facts) {
@@ -167,12 +188,20 @@ std::string summary_json(const std::vector<CaseRecord>& records, const SummaryFa
     add("speed_up_on_own_base", ratios[i].over_own);
     add("speed_up_on_1gpu", ratios[i].over_1gpu);
     add("efficiency", ratios[i].efficiency);
+    for (const char* name : {"ceiling_flops_per_second", "ceiling_bytes_per_second",
+                             "ceiling_bus_bytes_per_second", "ceiling_problem_size"}) {
+      add(name, find_number(records[i].results, name));
+    }
     add("mfu", row.mfu);
     add("mfu_uncausal", row.mfu_uncausal);
+    if (const auto notes = row_notes(records[i]); !notes.empty()) entry["notes"] = notes;
     cases.push_back(std::move(entry));
   }
-  const nlohmann::json all = {
-      {"dry_run", !facts.cuda}, {"output", facts.output_path}, {"cases", std::move(cases)}};
+  nlohmann::json all = {{"dry_run", !facts.cuda},
+                        {"output", facts.output_path},
+                        {"cases", std::move(cases)},
+                        {"over_repeats", repeats_json(records, facts)}};
+  if (auto checks = self_check_json(records); !checks.empty()) all["self_check"] = checks;
   return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -16,6 +16,8 @@ class AdamW {
   AdamW(std::vector<at::Tensor> parameters, AdamWOptions options);
   /// gradients[i] belongs to parameters[i]; a parameter without gradient is left as it is.
   void step(const std::vector<at::Tensor>& gradients);
+  /// Of the steps to come.
+  void set_learning_rate(double rate) { options_.learning_rate = rate; }
   std::int64_t state_bytes() const;
 
  private:

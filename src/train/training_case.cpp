@@ -11,7 +11,6 @@
 #include "core/check_cuda.h"
 #include "device/memory_gauge.h"
 #include "model/attention.h"
-#include "model/counter_hash.h"
 #include "result/statistics.h"
 
 namespace trainsuite {
@@ -35,22 +34,41 @@ class TrainingStream {
   std::optional<c10::cuda::CUDAStreamGuard> guard_;
 };
 
+/// Telemetry of a case, ended also where the case throws.
+class Sampled {
+ public:
+  explicit Sampled(Telemetry* telemetry) : telemetry_(telemetry) {
+    if (telemetry_) telemetry_->start();
+  }
+  ~Sampled() {
+    if (telemetry_) telemetry_->stop();
+  }
+  Sampled(const Sampled&) = delete;
+  Sampled& operator=(const Sampled&) = delete;
+
+ private:
+  Telemetry* telemetry_;
+};
+
 class TrainingCase {
  public:
   TrainingCase(const Case& work, const DeviceInfo& device, World& world,
-               const std::function<Communicator*()>& connect, bool instrumented,
-               const CompileChoice& compile)
+               const std::function<Communicator*()>& connect, const MakeTask& make_task,
+               bool instrumented, Telemetry* telemetry, const CompileChoice& compile)
       : work_(work),
         device_(device),
         world_(world),
         connect_(connect),
+        make_task_(make_task),
         instrumented_(instrumented),
+        telemetry_(telemetry),
         gauge_(device) {
     if (work.execution != "eager") packages_.emplace(work, device, world, compile);
   }
 
   RankRecord run() {
     const auto start = Clock::now();
+    const Sampled sampled(telemetry_);
     const TrainingStream stream(device_);
     use_attention(attention_kernel(work_.attention));
     gauge_.clean();
@@ -58,18 +76,20 @@ class TrainingCase {
     if (device_.cuda) fact("start_allocated_bytes", gauge_.allocated_now());
     in("set-up", [&] { set_up(); });
     fact("setup_seconds", since(start));
+    in("evaluation before training", [&] { add_facts(task_->before_steps()); });
+    gauge_.take();
     in("training", [&] { loop(); });
     in("evaluation of the run", [&] { read_back(); });
+    in("evaluation after training", [&] { add_facts(task_->after_steps()); });
     in("launch measurement", [&] { measure_launch(); });
-    trainer_.reset();
-    if (packages_) {
-      for (auto& one : packages_->facts()) record_.facts.push_back(std::move(one));
-    }
+    task_.reset();
+    if (packages_) add_facts(packages_->facts());
     packages_.reset();
     losses_.reset();
     gauge_.clean();
     record_.rank = world_.rank();
     fact("case_seconds", since(start));
+    if (telemetry_) telemetry_->stop(record_);
     return std::move(record_);
   }
 
@@ -113,29 +133,17 @@ class TrainingCase {
     communicator_ = connect_();
     wake_autograd();
     losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
-    make_trainer();
-    fact("initial_weights_hash", trainer_->weights().hash().item<std::int64_t>());
-    fact("tokens_hash", tensor_hash(trainer_->tokens(0, 0, shape())).item<std::int64_t>());
-    if (const auto bytes = trainer_->weights().fp32_bytes(); bytes > 0) {
-      fact("weight_bytes_float32", bytes);
-    }
-    if (const auto bytes = trainer_->weights().copy_bytes(); bytes > 0) {
-      fact("weight_bytes_bfloat16", bytes);
-    }
-    fact("optimizer_bytes", trainer_->optimizer_bytes());
-    const auto& parameter = trainer_->weights().parameters().front();
-    fact("gradient_bytes", static_cast<std::int64_t>(parameter.element_size()) *
-                               trainer_->weights().parameter_count());
-    fact("parameters_total", trainer_->weights().parameter_count());
+    begin();
+    add_facts(task_->facts());
     idle();
     if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
     if (!work_.one_rank) world_.barrier();
   }
 
-  void make_trainer() {
+  void begin() {
     const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
-    trainer_.reset();
-    trainer_.emplace(work_, device_, place, communicator_);
+    task_.reset();
+    task_ = make_task_(work_, device_, place, communicator_);
     // data, forward, backward a micro-batch; sync, optimizer a step
     clock_ = make_step_clock(device_.cuda, total_steps(), 3 * work_.accumulate + 2, instrumented_);
     losses_->zero_();
@@ -145,7 +153,7 @@ class TrainingCase {
   bool first_step(double& seconds) {
     const auto start = Clock::now();
     const bool compiled = packages_ && packages_->load();
-    trainer_->use_parts(packages_ ? packages_->parts() : nullptr);
+    task_->use_parts(packages_ ? packages_->parts() : nullptr);
     step(0);
     idle();
     seconds = since(start);
@@ -163,7 +171,7 @@ class TrainingCase {
       fact("first_step_seconds_cold", seconds);
       for (const auto& peak : peaks_) set_up_peak_ = larger(set_up_peak_, peak);
       peaks_.clear();
-      make_trainer();
+      begin();
       idle();
       first_step(seconds);
     }
@@ -175,8 +183,9 @@ class TrainingCase {
     // Ranks that are warm start the rest together, also where they train without each other: what
     // they share (a host, a link, a GPU) is then shared while it is timed.
     if (!work_.one_rank && work_.warmup > 0) world_.barrier();
+    if (telemetry_) telemetry_->begin_loop();
+    task_->use_graph(graph());
     const auto loop_start = Clock::now();
-    trainer_->use_graph(graph());
     for (std::int64_t i = 1; i < total_steps(); ++i) {
       step(i);
       look_around();
@@ -184,6 +193,7 @@ class TrainingCase {
     clock_->end_loop();
     idle();
     fact("loop_seconds", since(loop_start));
+    if (telemetry_) telemetry_->end_loop();
     fact("loop_steps", total_steps() - 1);
   }
 
@@ -196,7 +206,7 @@ class TrainingCase {
   }
 
   void step(std::int64_t index) {
-    trainer_->step(index, shape(), *clock_, losses_->select(0, index));
+    task_->step(index, *clock_, losses_->select(0, index));
     if (!instrumented_) return;
     if (const auto peak = gauge_.take()) peaks_.push_back(*peak);
   }
@@ -215,14 +225,18 @@ class TrainingCase {
     const auto losses = losses_->to(at::kCPU, at::kDouble).contiguous();
     const auto* begin = losses.const_data_ptr<double>();
     series("loss", "1", {begin, begin + losses.numel()});
-    const auto tokens = static_cast<double>(work_.micro_batch * work_.accumulate * work_.sequence);
-    series("tokens", "token", std::vector<double>(static_cast<size_t>(total_steps()), tokens));
-    series("effective_tokens", "token",
-           std::vector<double>(static_cast<size_t>(total_steps()), tokens));
-    memory_series();
-    fact("final_weights_hash", trainer_->weights().hash().item<std::int64_t>());
+    std::vector<double> computed, effective;
     for (std::int64_t i = 0; i < total_steps(); ++i) {
-      if (!std::isfinite(begin[i])) fail("the loss of step {} is not finite ({})", i, begin[i]);
+      const StepTokens tokens = task_->tokens(i);
+      computed.push_back(tokens.computed), effective.push_back(tokens.effective);
+    }
+    series("tokens", "token", std::move(computed));
+    series("effective_tokens", "token", std::move(effective));
+    memory_series();
+    fact("final_weights_hash", task_->weights_hash());
+    for (std::int64_t i = 0; i < total_steps(); ++i) {
+      if (task_->has_loss(i) && !std::isfinite(begin[i]))
+        fail("the loss of step {} is not finite ({})", i, begin[i]);
     }
   }
 
@@ -253,19 +267,18 @@ class TrainingCase {
 
   /// What launching a step costs the host: the same operations on next to no data, each step begun
   /// on an idle device, so that the queue cannot hide it. Not where a blocking communicator would
-  /// put its whole work into it. Packages are of one shape: they launch all of the work.
+  /// put its whole work into it.
   void measure_launch() {
     if (communicator_ && !communicator_->asynchronous()) return;
-    if (packages_ && !device_.cuda) return;
+    if (!task_->has_small_step()) return;
     constexpr int repeats = 20;
-    const Trainer::Shape small = packages_ ? shape() : least_shape();
     const auto no_clock = make_step_clock(false, 0, 0, /*enabled=*/false);
     auto loss = at::zeros({}, losses_->options());
     std::vector<double> seconds;
     for (int i = 0; i < repeats; ++i) {
       idle();
       const auto start = Clock::now();
-      trainer_->step(total_steps() + i, small, *no_clock, loss);
+      task_->small_step(total_steps() + i, *no_clock, loss);
       seconds.push_back(since(start));
     }
     idle();
@@ -287,10 +300,11 @@ class TrainingCase {
   }
 
   bool graph() const { return work_.execution == "graph"; }
-  Trainer::Shape least_shape() const { return {1, std::min<std::int64_t>(16, work_.sequence)}; }
-  Trainer::Shape shape() const { return {work_.micro_batch, work_.sequence}; }
   std::int64_t total_steps() const { return work_.warmup + work_.steps; }
   void fact(const char* name, Value value) { record_.facts.push_back({name, std::move(value)}); }
+  void add_facts(Settings facts) {
+    for (auto& one : facts) record_.facts.push_back(std::move(one));
+  }
   void series(const char* name, const char* unit, std::vector<double> values) {
     record_.series.push_back({name, unit, std::move(values)});
   }
@@ -299,14 +313,16 @@ class TrainingCase {
   DeviceInfo device_;
   World& world_;
   std::function<Communicator*()> connect_;
+  MakeTask make_task_;
   Communicator* communicator_ = nullptr;
   bool instrumented_;
+  Telemetry* telemetry_;
   Clock::time_point last_look_ = Clock::now();
   MemoryGauge gauge_;
   MemoryPeak set_up_peak_;
   RankRecord record_;
   std::optional<CasePackages> packages_;
-  std::optional<Trainer> trainer_;  // uses the packages
+  std::unique_ptr<TrainingTask> task_;  // uses the packages
   std::optional<at::Tensor> losses_;
   std::unique_ptr<StepClock> clock_;
   std::vector<MemoryPeak> peaks_;
@@ -315,9 +331,11 @@ class TrainingCase {
 }  // namespace
 
 RankRecord run_training_case(const Case& work, const DeviceInfo& device, World& world,
-                             const std::function<Communicator*()>& connect, bool instrumented,
+                             const std::function<Communicator*()>& connect,
+                             const MakeTask& make_task, bool instrumented, Telemetry* telemetry,
                              const CompileChoice& compile) {
-  return TrainingCase(work, device, world, connect, instrumented, compile).run();
+  return TrainingCase(work, device, world, connect, make_task, instrumented, telemetry, compile)
+      .run();
 }
 
 }  // namespace trainsuite

@@ -78,7 +78,7 @@ class Trainer:
                 input_ids=tokens[:, :-1].contiguous(), labels=targets, shift_labels=targets
             ).loss
             clock.mark("forward")
-            (loss / self.case.accumulate).backward()
+            (loss if self.case.accumulate == 1 else loss / self.case.accumulate).backward()
             clock.mark("backward")
             # A graph's output is overwritten by its next replay.
             self.losses.append(loss.detach().clone() if self.case.graphs else loss.detach())

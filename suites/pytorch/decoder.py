@@ -105,7 +105,17 @@ def build(shape: Shape, parameters: dict[str, Tensor], attention: str) -> nn.Mod
     # Its table of frequencies is no parameter and would stay on the meta device.
     with device:
         model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    check_rotary(model, shape)
     return model.train().requires_grad_(True)
+
+
+def check_rotary(model: nn.Module, shape: Shape) -> None:
+    """transformers before 5 reads the rotary base from elsewhere and would take its own."""
+    slowest = float(model.model.rotary_emb.inv_freq[-1])
+    wanted = shape.rotary_base ** (2 / shape.head_width - 1)
+    if abs(slowest / wanted - 1) > 1e-3:
+        raise RuntimeError(f"transformers {transformers.__version__} did not take the rotary base "
+                           f"{shape.rotary_base:g}; install the version of requirements-test.txt")
 
 
 def hash_of(tensors: list[Tensor]) -> int:

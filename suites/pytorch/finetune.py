@@ -47,7 +47,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "communicator": world.backend if world.size > 1 else "none",
         "recipe_choice": options.recipe,
         "tuned": case.tuned,
-        "optimizer": "fused AdamW" if case.tuned else "foreach AdamW",
+        "optimizer": "fused" if case.tuned else "foreach",  # of torch's AdamW
         "schedule": "cosine",
         "one_rank": False,
         "communicates": world.size > 1,
@@ -77,10 +77,8 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
 
 
 def finish(row: CaseRecord, case: Case, ranks: list[Measured]) -> None:
-    """Steps, the share that is trained, and whether the replicas stayed equal."""
+    """Steps, finite losses, and whether the replicas stayed equal."""
     row.settings["steps"] = len(row.warmup) - case.warmup
-    row.results["trainable_share"] = (
-        row.results["parameters_trainable"] / row.results["parameters_total"])
     losses = [row.results.get(f"held_out_loss_{when}") for when in ("before", "after")]
     if any(loss is not None and not math.isfinite(loss) for loss in losses):
         row.status, row.reason = "failed", f"a held-out loss is not finite ({losses})"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
-import bitsandbytes as bnb
 import peft
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,12 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def versions() -> dict[str, str]:
-    """Libraries, for the run's row."""
-    return {f"{name}_version": version(name) for name in ("transformers", "peft", "bitsandbytes")}
+    """Libraries, for the run's row; absent where one is not installed."""
+    found = {}
+    for name in ("transformers", "peft", "bitsandbytes"):
+        with suppress(PackageNotFoundError):
+            found[f"{name}_version"] = version(name)
+    return found
 
 
 def vocabulary_of(case: Case) -> int:
@@ -50,8 +54,7 @@ def base_model(case: Case, device: torch.device) -> tuple[nn.Module, int | None]
         model.config.use_cache = False
         return model.train(), None
     shape = decoder.shape_of(case.size, vocabulary_of(case))
-    where = torch.device("cpu") if case.method == "qlora" else device
-    parameters = decoder.initial_parameters(shape, case.seed, where, dtype)
+    parameters = decoder.initial_parameters(shape, case.seed, device, dtype)
     return (decoder.build(shape, parameters, "sdpa"),
             decoder.hash_of(list(parameters.values())))
 
@@ -110,6 +113,8 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 def quantize(model: nn.Module, compute: torch.dtype) -> None:
     """Replaces every linear layer but the head by bitsandbytes' NF4 (block 64, fp32 scales), as
     transformers' BitsAndBytesConfig does; the codes are made when the model goes to its device."""
+    import bitsandbytes as bnb  # only QLoRA needs it
+
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if not isinstance(child, nn.Linear) or name == "lm_head":

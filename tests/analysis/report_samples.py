@@ -85,12 +85,12 @@ def finetune_case(recipe: str, batches: str, seconds: float, peak_gib: float, be
 
 
 def compile_case(execution: str, attention: str, milliseconds: float, peak_gb: float,
-                 first_step: float) -> results.CaseRecord:
+                 first_step: float, implementation: str = "trainsuite") -> results.CaseRecord:
     """A compile row of six steps."""
     recipe = f"{execution}-{attention}"
     series = [results.RankSeries("step_seconds", "s", [first_step] + [milliseconds / 1e3] * 5),
               results.RankSeries("tokens", "token", [8192.0] * 6)]
-    settings = {"implementation": "trainsuite", "size": "468m", "recipe": recipe,
+    settings = {"implementation": implementation, "size": "468m", "recipe": recipe,
                 "compile_mode": execution, "micro_batch": 4, "accumulate": 1, "sequence": 2048,
                 "vocabulary": 32000, "tokens_per_step": 8192}
     figures = {"first_step_seconds": first_step, "peak_allocated_bytes": int(peak_gb * 1e9),

@@ -27,7 +27,14 @@ def awkward_run() -> results.RunRecord:
         ranks=[identity(0, 0, "höst", "GPU A", "GPU-1", "0000:01:00.0", 1 << 37, "0-7"),
                identity(1, 1, "höst"),
                identity(2, 0, "other", "GPU B", "GPU-2", "0000:02:00.0", 5, "8,9")],
-        hosts=[host("höst", "CPU", "6.1", "none", 2, 64, 1 << 40), host("other")])
+        hosts=[host("höst", "CPU", "6.1", "none", 2, 64, 1 << 40), host("other")],
+        gpus=[results.GpuIdentity("höst", 0, "GPU-1", "GPU A", "0000:01:00.0", 700, 650, "on",
+                                  "off", "default", "off", 1, 5, 16, 16, 1),
+              results.GpuIdentity("other", 3)],
+        topology=[results.GpuLink("höst", 0, 1, "NV18")],
+        networks=[results.NetworkAdapter("höst", "mlx5_0:1", "InfiniBand", "4: ACTIVE",
+                                         "400 Gb/sec (4X NDR)", 0),
+                  results.NetworkAdapter("other", "eth0", "Ethernet", "up")])
 
 
 def plain_case(repeat: int) -> results.CaseRecord:
@@ -56,7 +63,8 @@ def plain_case(repeat: int) -> results.CaseRecord:
                 [ramp("step_seconds", "s", 2, 2, 0.125), ramp("tokens", "token", 2, 4, 1),
                  ramp("allocated_peak_bytes", "byte", 2, 3, 1e9),
                  ramp("only_here_seconds", "s", 2, 4, 1)],
-                {"setup_seconds": 2.5, "flag": False, "optimizer_bytes": 9})])
+                {"setup_seconds": 2.5, "flag": False, "optimizer_bytes": 9},
+                [ramp("sample_seconds", "s", 2, 3, 0.25), ramp("power_watts", "W", 2, 2, 1)])])
 
 
 def failed_case() -> results.CaseRecord:
@@ -94,7 +102,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return value.tobytes() if not np.isnan(value).any() else repr(value.tolist())
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return repr(value.tolist())
     return repr(value)
 
 

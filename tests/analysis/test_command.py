@@ -90,7 +90,8 @@ def test_summary_of_untimed_steps_is_of_the_loop(tmp_path: Path, command) -> Non
     assert cells[4][4:6] == ["768", "1,000.00..1,000.00"]
     assert lines[5].endswith(": ddp/tiny-plain/0, ddp/tiny-independent/0")
     assert "--instrumentation off" in lines[5]
-    assert len(lines) == 6
+    assert cells[7][1:8] == ["tiny-plain", "2", "of", "2", "single", "run", "768"]
+    assert len(lines) == 10  # the table over repeats
 
 
 def test_compare_gives_ratios_and_the_largest_loss_gap(tmp_path: Path, command) -> None:

@@ -46,9 +46,11 @@ def everything(file: results.Results) -> list:
         return {name: (type(value), repr(value)) for name, value in named.items()}
 
     return [file.path, file.complete,
-            [(vars(one) | {"attributes": values(one.attributes)}) for one in file.runs],
+            [(vars(one) | {"attributes": values(one.attributes), "gpus": repr(one.gpus),
+                           "networks": repr(one.networks)}) for one in file.runs],
             [(one.label, one.run, one.status, one.reason, values(one.settings),
               values(one.results), values(one.checks), series(one.series), series(one.facts),
+              series(one.telemetry),
               one.warmup.tolist(), one.ranks.tolist(), one.ranks.dtype) for one in file.cases]]
 
 

@@ -84,6 +84,30 @@ def test_twins_share_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert "124M 1 GPU: trainsuite trains 1.50x the tokens/s of PyTorch" in page.text
 
 
+def test_torch_compile_names_pytorchs_rows_alone(tmp_path: Path) -> None:
+    modes = ("eager", "compile", "graph")
+    ours = make_file(tmp_path / "a.h5", *(compile_case(mode, "sdpa", 60, 12, 9) for mode in modes))
+    twin = make_file(tmp_path / "b.h5", *(compile_case(mode, "sdpa", 70, 13, 40, "pytorch")
+                                          for mode in (*modes, "max-autotune")),
+                     implementation="pytorch")
+    page = PageReader(render(tmp_path, ours, twin))
+    names = ["eager", "block-compiled", "CUDA graph", "eager", "torch.compile",
+             "torch.compile reduce-overhead", "torch.compile max-autotune"]
+    assert page.column("compile-table", "Setup") == [f"{name} + sdpa attention" for name in names]
+    assert page.column("compile-table", "Program") == ["trainsuite"] * 3 + ["PyTorch"] * 4
+
+
+def test_tuned_twins_of_finetune_are_named(tmp_path: Path) -> None:
+    cases = [finetune_case(recipe, "4x4", 10, 12, 1.1, 1.0) for recipe in ("lora", "qlora")]
+    cases[1].name, cases[1].settings["recipe"] = "1.5b-lora-4x4-tuned", "lora-4x4-tuned"
+    for case in cases:
+        case.settings["implementation"] = "pytorch"
+    page = PageReader(render(tmp_path, make_file(tmp_path / "a.h5", *cases,
+                                                 implementation="pytorch")))
+    assert page.column("finetune-table", "Method") == ["LoRA", "LoRA, tuned"]
+    assert page.column("finetune-table", "Micro-batch x accumulation") == ["4x4", "4x4"]
+
+
 def test_repeats_make_one_row_with_their_median(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", *(ddp_case("plain", seconds, repeat=repeat)
                                           for repeat, seconds in enumerate((0.2, 0.1, 0.4))))

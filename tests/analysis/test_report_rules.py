@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import prices
 import report_keep_in_mind as mind
 import report_stood_out as out
 import report_stood_out_more as more
+import results
 from report_costs import Costing
 from report_rows import Row
 from report_suite import Suite
@@ -228,6 +230,19 @@ def test_losses_that_tie() -> None:
     assert "a tie for single runs" in said(more.ties_of_loss, *rows)[0]
     rows[1].loss_after = 1.03
     assert not said(more.ties_of_loss, *rows)
+
+
+@pytest.mark.parametrize("second, tie", (([1.05, 1.06, 1.09], True), ([1.049, 1.050, 1.051], False)))
+def test_losses_of_repeats_tie_within_their_spread(second: list[float], tie: bool) -> None:
+    """Less than 2% apart both times: 1.07 within the spread of the first, far out of the other's."""
+    rows = tune("full", 4, 10, 40, after=1.07), tune("lora", 4, 10, 10, after=1.05)
+    for row, losses in zip(rows, ([1.069, 1.070, 1.071], second)):
+        row.cases = [results.Case("finetune", row.name, repeat, 0, "ok", "", {},
+                                  {"held_out_loss_after": loss}, {}, {}, np.empty(0, dtype=bool),
+                                  np.array([0])) for repeat, loss in enumerate(losses)]
+    found = said(more.ties_of_loss, *rows)
+    assert bool(found) == tie
+    assert not tie or "within the spread of their repeats" in found[0]
 
 
 @pytest.mark.parametrize("rule, speaks, silent, words", [

@@ -93,6 +93,23 @@ def test_rank_facts_read_back(awkward: str) -> None:
     assert facts["hash"].ranks.tolist() == [0, 2]
 
 
+def test_gpus_networks_and_telemetry_read_back(awkward: str) -> None:
+    file, wrote = results.load(awkward), samples.awkward_run()
+    run = file.runs[0]
+    for name in ("gpus", "topology", "networks"):
+        rows = [vars(one) for one in getattr(wrote, name)]
+        assert len(getattr(run, name)) == len(rows)
+        for read, row in zip(getattr(run, name), rows):
+            np.testing.assert_equal(read, row)
+    telemetry = file.case("tiny-plain").telemetry
+    assert telemetry.keys() == {"sample_seconds", "power_watts"}
+    assert telemetry["power_watts"].unit == "W"
+    np.testing.assert_array_equal(telemetry["power_watts"].values,
+                                  [[np.nan] * 2, [2001, 2002]])
+    np.testing.assert_array_equal(telemetry["sample_seconds"].values,
+                                  [[np.nan] * 3, [500.25, 500.5, 500.75]])
+
+
 def test_cpp_and_python_write_the_same_tree(tmp_path: Path, result_sample: str) -> None:
     from_cpp, from_python = str(tmp_path / "cpp.h5"), str(tmp_path / "python.h5")
     subprocess.run([result_sample, "awkward", from_cpp, str(8 * MEBIBYTE)], check=True, timeout=60)

@@ -82,6 +82,46 @@ TEST(Communicator, AllReduceSums) {
   }
 }
 
+TEST(Communicator, ReduceScatterGivesEachRankItsRowOfTheSum) {
+  const auto comm = make();
+  const int ranks = world->size();
+  for (const auto dtype : all_types) {
+    for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{2}, some_elements}) {
+      const at::Tensor mine = pattern(world->rank(), ranks * elements, dtype).view({ranks, -1});
+      const at::Tensor before = mine.clone();
+      at::Tensor row = at::empty({elements}, mine.options());
+      comm->reduce_scatter(mine, row);
+      comm->synchronize();
+      const at::Tensor sum = sum_of_patterns(ranks * elements, dtype).view({ranks, -1});
+      EXPECT_TRUE(at::equal(row, sum.select(0, world->rank())))
+          << at::toString(dtype) << " " << elements;
+      EXPECT_TRUE(at::equal(mine, before)) << "what is sent stays as it was";
+    }
+  }
+  at::Tensor short_row = at::empty({1}, at::TensorOptions(device).dtype(at::kFloat));
+  EXPECT_NE(error_of<Error>([&] {
+              make()->reduce_scatter(pattern(0, 2 * ranks, at::kFloat).view({ranks, 2}), short_row);
+            }).find("shape"),
+            std::string::npos);
+}
+
+TEST(Communicator, TwoRanksExchangeWhileOthersDoNot) {
+  const auto comm = make();
+  const int ranks = world->size(), me = world->rank();
+  for (int a = 0; a < ranks; ++a) {
+    for (int b = a + 1; b < ranks; ++b) {
+      if (me != a && me != b) continue;
+      const int peer = me == a ? b : a;
+      const at::Tensor mine = pattern(me, many_elements, at::kFloat);
+      at::Tensor theirs = at::zeros_like(mine);
+      comm->exchange(mine, theirs, peer);
+      comm->synchronize();
+      EXPECT_TRUE(at::equal(theirs, pattern(peer, many_elements, at::kFloat))) << a << " " << b;
+      EXPECT_TRUE(at::equal(mine, pattern(me, many_elements, at::kFloat)));
+    }
+  }
+}
+
 TEST(Communicator, AllReduceIsInPlaceAndKeepsTheShape) {
   const auto comm = make();
   at::Tensor whole = pattern(world->rank(), 24, at::kFloat).view({2, 3, 4});

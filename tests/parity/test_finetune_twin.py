@@ -109,7 +109,7 @@ def test_rows_hold_what_the_suite_promises(runs, method: str) -> None:
     total = 131_648 + (0 if method == "full" else 38_912)
     assert row.attrs["parameters_total"] == total
     assert row.attrs["parameters_trainable"] == (131_648 if method == "full" else 38_912)
-    assert row.attrs["communicator"] == "none" and row.attrs["optimizer"] == "foreach AdamW"
+    assert row.attrs["communicator"] == "none" and row.attrs["optimizer"] == "foreach"
     assert runs[1][f"finetune/tiny-{method}-1x2/0"].attrs["communicator"] == "gloo"
 
 
@@ -122,7 +122,7 @@ def test_fewer_examples_than_a_step_takes(tmp_path: Path) -> None:
         assert row.attrs["status"] == "ok" and row["loss"].shape == (1, 1)
         assert row["effective_tokens"][0].tolist() == [18]
         assert "held_out_loss_before" not in row.attrs
-        assert row.attrs["optimizer"] == "fused AdamW"
+        assert row.attrs["optimizer"] == "fused"
 
 
 def refused(monkeypatch, capsys, *flags: object) -> str:

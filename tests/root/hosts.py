@@ -78,14 +78,20 @@ class Hosts:
         links = json.loads(self.on(host, "ip", "-json", "-statistics", "link"))
         return {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in links}
 
-    def job(self, script: Path, *words: str, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+    def job(self, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
         """A job script on h1 with both hosts in its hostfile."""
+        return self._run(str(script), "--hostfile", str(self._folder / "hostfile"), *words)
+
+    def mpirun(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """mpirun on h1."""
+        return self._run("mpirun", "-q", *words)
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {
             "CUDA_VISIBLE_DEVICES": "",
             "OMPI_MCA_plm_rsh_agent": str(self._folder / "agent"),
             "OMPI_MCA_odls_base_sigkill_timeout": "2",
         }
         return subprocess.run(
-            [*self.entered("h1"), str(script), "--hostfile", str(self._folder / "hostfile"), *words],
-            env=environment, cwd=self._folder, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=timeout, check=False)
+            [*self.entered("h1"), *words], env=environment, cwd=self._folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)

@@ -65,3 +65,14 @@ def test_an_interface_that_one_host_lacks_is_named(hosts: Hosts, tmp_path: Path)
     assert "--interface alone0: this host has no such network interface" in done.stderr
     assert "fabric0" in done.stderr
     assert not (tmp_path / "two.h5").exists()
+
+
+def test_hosts_that_were_started_differently_are_named(hosts: Hosts, tmp_path: Path) -> None:
+    binary = os.environ["TRAINSUITE_BINARY"]
+    done = hosts.mpirun("-np", "1", "--host", "h1", binary, *WORK,
+                        ":", "-np", "2", "--host", "h2:2", binary, *WORK, "--seed", "7")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = [one for one in done.stderr.splitlines() if one.startswith("trainsuite: ")]
+    assert "seed differs: 1 on rank 0; 7 on ranks 1, 2" in line
+    assert "hosts: h1 on rank 0; h2 on ranks 1, 2" in line
+    assert not (tmp_path / "results").exists()

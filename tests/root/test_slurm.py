@@ -90,3 +90,27 @@ def test_srun_without_pmix_is_told_before_mpi_starts(slurm: Slurm) -> None:
     ours = [line for line in done.stderr.splitlines() if not line.startswith("srun:")]
     assert done.returncode == 2, done.stderr
     assert len(ours) == 1 and "srun --mpi=pmix" in ours[0], done.stderr
+
+
+@pytest.mark.parametrize("sweep", [[], ["--sweep"]])
+def test_before_the_time_limit_it_saves_and_goes_on_after_a_requeue(
+    slurm: Slurm, tmp_path: Path, sweep: list[str]
+) -> None:
+    repeats = 30
+    job = slurm.submit(tmp_path, "--ntasks=2", DDP, *sweep, "--case", "plain", "--steps", "10",
+                       "--warmup", "1", "--repeats", str(repeats), **FROM_PROJECT)
+    result = tmp_path / f"results/ddp-{job}.h5"
+    slurm.until("the run has begun", result.exists)
+    sent = slurm.command("scancel", "--signal=USR1", "--batch", job)  # as --signal=B:USR1@120 does
+    assert sent.returncode == 0, sent.stderr
+    (facts,) = slurm.wait(job)
+    said = (tmp_path / f"{job}.out").read_text(encoding="utf-8")
+    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "1"), said
+    assert "requeued to go on (restart 1)" in said
+    with h5py.File(result) as file:
+        assert file.attrs["complete"] == 1
+        rows = list(file["ddp/tiny-plain"].values())
+        ok = [int(row.attrs["run"]) for row in rows if text(row.attrs["status"]) == "ok"]
+        assert len(ok) == repeats and ok.count(1) > 0
+        assert len(rows) - len(ok) <= 1, "at most the case that was under way"
+        assert text(file["runs/1"].attrs["env_SLURM_RESTART_COUNT"]) == "1"

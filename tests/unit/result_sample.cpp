@@ -32,6 +32,27 @@ RunRecord awkward_run() {
                {1, 1, "höst", "", "", "", 0, ""},
                {2, 0, "other", "GPU B", "GPU-2", "0000:02:00.0", 5, "8,9"}};
   run.hosts = {{"höst", "CPU", "6.1", "none", 2, 64, 1LL << 40}, {"other", "", "", "", 0, 0, 0}};
+  GpuIdentity told;
+  told.host = "höst";
+  told.uuid = "GPU-1";
+  told.device_name = "GPU A";
+  told.pci_bus_id = "0000:01:00.0";
+  told.power_limit_watts = 700;
+  told.power_limit_default_watts = 650;
+  told.ecc = "on";
+  told.mig = told.persistence = "off";
+  told.compute_mode = "default";
+  told.pcie_generation = 1;
+  told.pcie_generation_max = 5;
+  told.pcie_width = told.pcie_width_max = 16;
+  told.numa_node = 1;
+  GpuIdentity silent;
+  silent.host = "other";
+  silent.gpu = 3;
+  run.gpus = {told, silent};
+  run.topology = {{"höst", 0, 1, "NV18"}};
+  run.networks = {{"höst", "mlx5_0:1", "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)", 0},
+                  {"other", "eth0", "Ethernet", "up", "", std::nan("")}};
   return run;
 }
 
@@ -68,6 +89,7 @@ CaseRecord plain_case(std::int64_t repeat) {
   second.series.push_back(ramp("allocated_peak_bytes", "byte", 2, 3, 1e9));
   second.series.push_back(ramp("only_here_seconds", "s", 2, 4, 1));
   second.facts = {{"setup_seconds", 2.5}, {"flag", false}, {"optimizer_bytes", std::int64_t{9}}};
+  second.telemetry = {ramp("sample_seconds", "s", 2, 3, 0.25), ramp("power_watts", "W", 2, 2, 1)};
   record.ranks = {first, second};
   return record;
 }

@@ -86,7 +86,7 @@ TEST(Options, UnknownFlagsGetTheNearestName) {
   expect_refusal({"ddp", "--stepz", "3"}, {"unknown flag '--stepz'", "did you mean '--steps'"});
   expect_refusal({"ddp", "--micro-bach=3"}, {"'--micro-bach'", "'--micro-batch'"});
   expect_refusal({"ddp", "-steps", "3"}, {"'-steps'", "'--steps'"});
-  expect_refusal({"ddp", "--lora-rank", "8"}, {"unknown flag '--lora-rank'", "--help"});
+  expect_refusal({"ddp", "--pipeline-stages", "8"}, {"unknown flag '--pipeline-stages'", "--help"});
   expect_refusal({"ddp", "-x"}, {"unknown flag '-x'"});
   expect_refusal({"ddp", "--st\neps", "3"}, {"unknown flag"});
 }
@@ -218,7 +218,8 @@ TEST(FlagTable, RecordedNamesAreTheFlagsOwnSaveForUnits) {
   EXPECT_EQ(not_recorded, (std::set<std::string>{"case", "size", "list", "plan", "version", "help",
                                                  "out", "json"}));
   EXPECT_EQ(renamed, (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
-                                                         {"time_limit", "time_limit_seconds"}}));
+                                                         {"time_limit", "time_limit_seconds"},
+                                                         {"until", "until_percent"}}));
 }
 
 TEST(FlagTable, DefaultsPassTheirOwnChecks) {

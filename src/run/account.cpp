@@ -1,0 +1,24 @@
+#include "run/account.h"
+
+namespace trainsuite {
+
+Settings account_settings(const StepAccount& account) {
+  Settings settings = {{"flops_per_step", account.flops},
+                       {"flops_per_step_uncausal", account.flops_uncausal},
+                       {"predicted_weight_bytes", account.weight_bytes},
+                       {"predicted_gradient_bytes", account.gradient_bytes},
+                       {"predicted_optimizer_bytes", account.optimizer_bytes}};
+  if (account.activation_bytes) {
+    settings.push_back({"predicted_activation_bytes", *account.activation_bytes});
+  }
+  if (const auto peak = account.peak_bytes()) settings.push_back({"predicted_bytes", *peak});
+  if (account.least_bytes) settings.push_back({"least_bytes_per_step", *account.least_bytes});
+  return settings;
+}
+
+double expected_seconds(const StepAccount& account, std::int64_t steps, int ranks,
+                        double peak_flops) {
+  return static_cast<double>(steps) * account.flops / (ranks * peak_flops * expected_share_of_peak);
+}
+
+}  // namespace trainsuite

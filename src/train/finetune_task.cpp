@@ -1,0 +1,192 @@
+#include "train/finetune_task.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "core/error.h"
+#include "model/counter_hash.h"
+#include "train/gradient_sync.h"
+
+namespace trainsuite {
+namespace {
+
+constexpr std::int64_t kEvaluationBatch = 8;  // examples
+
+BatchOptions batch_options(const Case& work, Placement place) {
+  return {.micro_batch = work.micro_batch,
+          .accumulate = work.accumulate,
+          .rank = place.rank,
+          .ranks = place.ranks,
+          .answers_only = work.finetune->loss_on == "answer",
+          .packed = work.finetune->packing == "on",
+          .length_buckets = work.finetune->length_buckets};
+}
+
+std::int64_t longest_example(const TrainingData& data) {
+  std::int64_t longest = 1;
+  for (const Examples* part : {&data.train, &data.held_out}) {
+    for (std::int64_t i = 0; i < part->count(); ++i) longest = std::max(longest, part->length(i));
+  }
+  return longest;
+}
+
+std::int64_t positions_needed(const Case& work, const TrainingData& data) {
+  const auto& buckets = work.finetune->length_buckets;
+  return std::max(longest_example(data), buckets.empty() ? 1 : buckets.back());
+}
+
+at::ScalarType compute_dtype(const Case& work) {
+  return work.precision == "bf16" ? at::kBFloat16 : at::kFloat;
+}
+
+std::unique_ptr<Gradients> make_gradients(WorkingWeights& weights, Communicator* communicator) {
+  if (!communicator) return std::make_unique<LocalGradients>(weights);
+  return std::make_unique<GradientSync>(weights, *communicator, GradientSyncOptions{});
+}
+
+class FinetuneTask final : public TrainingTask {
+ public:
+  FinetuneTask(const Case& work, const DecoderConfig& config, const TrainingData& data,
+               const WeightSource& source, const DeviceInfo& device, Placement place,
+               Communicator* communicator)
+      : work_(work),
+        data_(data),
+        place_(place),
+        communicator_(communicator),
+        cuda_(device.cuda),
+        device_(device.torch_device()),
+        plan_(data.train, batch_options(work, place)),
+        model_(config, *work.finetune, compute_dtype(work), device_, work.seed,
+               positions_needed(work, data), source),
+        gradients_(make_gradients(model_.trainable(), communicator)),
+        optimizer_(model_.trainable().parameters(), {.learning_rate = work.learning_rate}) {}
+
+  Settings facts() override {
+    const FinetuneBytes bytes = model_.bytes();
+    Settings facts{{"initial_weights_hash", weights_hash()},
+                   {"weight_bytes_float32", bytes.float32}};
+    if (bytes.bfloat16 > 0) facts.push_back({"weight_bytes_bfloat16", bytes.bfloat16});
+    if (bytes.nf4 > 0) facts.push_back({"weight_bytes_nf4", bytes.nf4});
+    facts.push_back({"tokens_hash", tensor_hash(at::tensor(data_.train.ids)).item<std::int64_t>()});
+    facts.push_back({"optimizer_bytes", optimizer_.state_bytes()});
+    facts.push_back({"gradient_bytes", 4 * model_.trainable_count()});
+    facts.push_back({"parameters_total", model_.parameter_count()});
+    facts.push_back({"parameters_trainable", model_.trainable_count()});
+    facts.push_back({"examples_without_labels", plan_.examples_without_labels()});
+    return facts;
+  }
+
+  Settings before_steps() override { return {{"held_out_loss_before", held_out_loss()}}; }
+  Settings after_steps() override { return {{"held_out_loss_after", held_out_loss()}}; }
+
+  void step(std::int64_t index, StepClock& clock, at::Tensor loss) override {
+    const auto labels = plan_.step_labels(index), own_labels = plan_.rank_labels(index);
+    const double scale = labels > 0 ? 1.0 / static_cast<double>(labels) : 0;
+    clock.begin_step();
+    for (std::int64_t micro_step = 0; micro_step < work_.accumulate; ++micro_step) {
+      const Batch batch = plan_.batch(index, micro_step, cuda_);
+      DeviceBatch uploaded;
+      if (batch.labels > 0) uploaded = model_.upload(batch);
+      clock.mark(Phase::data);
+      at::Tensor part;
+      if (batch.labels > 0) part = model_.loss(uploaded, scale, communicator_ == nullptr);
+      clock.mark(Phase::forward);
+      gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
+      if (part.defined()) part.backward();
+      if (part.defined()) {  // this rank's sum over its labels
+        loss.add_(part.detach(), static_cast<double>(labels) / static_cast<double>(own_labels));
+      }
+      clock.mark(Phase::backward);
+    }
+    gradients_->finish();
+    clock.mark(Phase::exposed_sync);
+    if (labels > 0) optimize(index);
+    gradients_->release();
+    clock.mark(Phase::optimizer);
+    if (own_labels == 0) loss.fill_(std::numeric_limits<float>::quiet_NaN());
+  }
+
+  void small_step(std::int64_t, StepClock&, at::Tensor) override {}
+  bool has_small_step() const override { return false; }
+  StepTokens tokens(std::int64_t index) const override {
+    return {static_cast<double>(plan_.computed_tokens(index)),
+            static_cast<double>(plan_.effective_tokens(index))};
+  }
+  bool has_loss(std::int64_t index) const override { return plan_.rank_labels(index) > 0; }
+  std::int64_t weights_hash() override { return model_.hash(); }
+
+ private:
+  /// AdamW at the cosine's rate: from the full one at the first step to 0 after the last.
+  void optimize(std::int64_t index) {
+    const auto total = static_cast<double>(work_.warmup + work_.steps);
+    const double progress = static_cast<double>(index) / total;
+    optimizer_.set_learning_rate(work_.learning_rate * (1 + std::cos(std::numbers::pi * progress)) /
+                                 2);
+    optimizer_.step(gradients_->gradients());
+    model_.trainable().refresh();
+  }
+
+  /// Mean over all held-out labels, NaN without any. Ranks share the examples out.
+  double held_out_loss() const {
+    const c10::NoGradGuard no_grad;
+    BatchOptions options = batch_options(work_, place_);
+    options.length_buckets.clear();
+    const std::int64_t count = data_.held_out.count();
+    at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kFloat).device(device_));
+    std::int64_t labels = 0;
+    at::Tensor total = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    for (std::int64_t first = place_.rank * kEvaluationBatch; first < count;
+         first += place_.ranks * kEvaluationBatch) {
+      const std::int64_t examples = std::min(kEvaluationBatch, count - first);
+      std::int64_t longest = 0;
+      for (std::int64_t i = 0; i < examples; ++i) {
+        longest = std::max(longest, data_.held_out.length(first + i));
+      }
+      const Batch batch = make_batch(data_.held_out, first, examples, longest, options, cuda_);
+      if (batch.labels == 0) continue;
+      labels += batch.labels;
+      total.add_(model_.loss(model_.upload(batch), 1, false));
+    }
+    sums[0].copy_(total);
+    sums[1].fill_(static_cast<double>(labels));
+    if (communicator_) {
+      communicator_->all_reduce(sums);
+      communicator_->synchronize();
+    }
+    const at::Tensor host = sums.to(at::kCPU, at::kDouble);
+    return host[0].item<double>() / host[1].item<double>();
+  }
+
+  Case work_;
+  const TrainingData& data_;
+  Placement place_;
+  Communicator* communicator_;
+  bool cuda_;
+  c10::Device device_;
+  BatchPlan plan_;
+  FinetuneModel model_;
+  std::unique_ptr<Gradients> gradients_;
+  AdamW optimizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingTask> make_finetune_task(const Case& work, const DecoderConfig& config,
+                                                 const TrainingData& data,
+                                                 const WeightSource& source,
+                                                 const DeviceInfo& device, Placement place,
+                                                 Communicator* communicator) {
+  return std::make_unique<FinetuneTask>(work, config, data, source, device, place, communicator);
+}
+
+std::int64_t steps_of_one_pass(std::int64_t examples, const Case& work) {
+  const std::int64_t per_step = work.micro_batch * work.accumulate * work.ranks;
+  return (examples + per_step - 1) / per_step;
+}
+
+}  // namespace trainsuite

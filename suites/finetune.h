@@ -1,0 +1,23 @@
+#pragma once
+// The finetune suite: full, LoRA and QLoRA fine-tuning of Qwen2.5, as a table of cases.
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "data/examples.h"
+#include "run/case.h"
+
+namespace trainsuite {
+
+/// Every case of the suite, all sizes, in plan order, with the options applied. Reads --data where
+/// it is given: throws Error for a file that cannot be used, UsageError for flags that contradict
+/// it or each other.
+std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks);
+
+/// The sizes that run where --size is not given: 1.5b on GPUs, tiny on a CPU (dry run).
+std::vector<std::string> finetune_default_sizes(bool cuda);
+
+/// The examples that the case trains on; read or made once a process.
+const TrainingData& training_data(const Case& work);
+
+}  // namespace trainsuite

@@ -1,0 +1,74 @@
+// How a case of the finetune suite runs, and what its rows say beside the measurements.
+#include <fmt/format.h>
+
+#include "finetune.h"
+#include "model/decoder.h"
+#include "run/plan.h"
+#include "session.h"
+#include "suite.h"
+#include "train/finetune_task.h"
+#include "train/training_case.h"
+
+namespace trainsuite {
+namespace {
+
+/// The training's wall time, without load and evaluation: all of its steps.
+void add_train_seconds(CaseRecord& row) {
+  double seconds = 0;
+  for (const Setting& result : row.results) {
+    if (result.name == "first_step_seconds" || result.name == "loop_seconds") {
+      seconds += std::get<double>(result.value);
+    }
+  }
+  row.results.push_back({"train_seconds", seconds});
+}
+
+void describe(Session& session, const Case& work, CaseRecord& row) {
+  const auto kernels = fmt::format("attention={} loss={} block={}", work.attention,
+                                   work.loss_kernel, work.block_kernel);
+  row.settings = merged_settings(
+      row.settings,
+      {{"implementation", std::string("trainsuite")},
+       {"compile_mode", std::string("eager")},
+       {"communicator", work.communicates ? session.comm_kind() : "none"},
+       {"kernels", kernels},
+       {"dry_run", !session.device().cuda},
+       {"ranks_total", std::int64_t{session.world().size()}},
+       {"suite", work.suite},
+       // Losses of random weights or random tokens compare with no published ones.
+       {"held_out_comparable", !work.finetune->model.empty() && !work.finetune->data.empty()}});
+  if (row.status == "ok") add_train_seconds(row);
+}
+
+RankRecord run_case(Session& session, const Case& work, bool instrumented) {
+  const auto connect = [&] { return work.communicates ? &session.communicator() : nullptr; };
+  const MakeTask make_task = [](const Case& one, const DeviceInfo& device, Placement place,
+                                Communicator* communicator) {
+    const DecoderConfig config = decoder_config(one.size, one.vocabulary);
+    const WeightSource source = random_weights(one.seed, device.torch_device());
+    return make_finetune_task(one, config, training_data(one), source, device, place, communicator);
+  };
+  return run_training_case(work, session.device(), session.world(), connect, make_task,
+                           instrumented, session.telemetry());
+}
+
+}  // namespace
+
+Suite finetune_suite() {
+  return {"finetune", finetune_cases, finetune_default_sizes,
+          [](const Case&) -> std::optional<std::int64_t> { return std::nullopt; },
+          [](Session& session, const Options& options) {
+            Workload workload;
+            const bool instrumented = options.instrumentation == "on";
+            workload.run = [&session, instrumented](const Case& work) {
+              return run_case(session, work, instrumented);
+            };
+            workload.recover = [&session] { session.drop_communicator(); };
+            workload.describe = [&session](const Case& work, CaseRecord& row) {
+              describe(session, work, row);
+            };
+            return workload;
+          }};
+}
+
+}  // namespace trainsuite

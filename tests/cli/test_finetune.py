@@ -1,0 +1,105 @@
+"""The finetune suite on a CPU: all six cases, their rows, and flags that cannot be."""
+
+from __future__ import annotations
+
+import os
+
+import h5py
+import numpy as np
+import pytest
+from conftest import Program
+
+CASES = [f"tiny-{method}-{batch}" for batch in ("4x4", "8x2") for method in
+         ("full", "lora", "qlora")]
+PARAMETERS = 131_648  # embedding, and two layers of attention, MLP and norms
+QUICK = ("--steps", "2", "--train-examples", "24", "--held-out", "5")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Attributes and series of every case."""
+    folder = tmp_path_factory.mktemp("finetune")
+    path = folder / "rows.h5"
+    program = Program(os.environ["TRAINSUITE_BINARY"], folder)
+    done = program("finetune", "--train-examples", "40", "--held-out", "9", "--steps", "4", "--warmup", "0",
+                   "--learning-rate", "2e-3", "--out", path, timeout=280)
+    assert done.returncode == 0, done.stderr + done.stdout
+    with h5py.File(path) as file:
+        return {name: (dict(case["0"].attrs), {key: data[()] for key, data in case["0"].items()
+                                              if isinstance(data, h5py.Dataset)})
+                for name, case in file["finetune"].items()}
+
+
+def test_every_case_has_an_ok_row(rows) -> None:
+    assert sorted(rows) == sorted(CASES)
+    for name, (row, _) in rows.items():
+        assert row["status"] == "ok", f"{name}: {row['reason']}"
+        assert row["dry_run"] == 1 and row["held_out_comparable"] == 0
+        assert row["data"] == "synthetic" and row["model"] == "random"
+
+
+def test_what_the_rows_say(rows) -> None:
+    for name, (row, series) in rows.items():
+        method = name.split("-")[1]
+        assert row["parameters_trainable"] == (
+            row["parameters_total"] if method == "full" else
+            row["parameters_total"] - PARAMETERS), name
+        assert ("weight_bytes_nf4" in row) == (method == "qlora")
+        assert row["held_out_loss_after"] < row["held_out_loss_before"], name
+        assert row["train_seconds"] == pytest.approx(series["step_seconds"].sum(), rel=0.3)
+        assert np.array_equal(series["effective_tokens"], series["tokens"])  # packed
+        assert series["effective_tokens"].shape == (1, 4)
+
+
+def test_one_base_and_one_order_for_all(rows) -> None:
+    before = {row["held_out_loss_before"] for name, (row, _) in rows.items() if "qlora" not in name}
+    assert max(before) - min(before) < 1e-5
+    for batch in ("full", "lora", "qlora"):
+        four, eight = (rows[f"tiny-{batch}-{shape}"][1]["loss"][0] for shape in ("4x4", "8x2"))
+        assert four == pytest.approx(eight, abs=1e-4)
+
+
+def test_a_pass_is_the_default_and_the_batch_renames(program, tmp_path) -> None:
+    out = tmp_path / "pass.h5"
+    done = program("finetune", "--case", "full-2x3", "--micro-batch", "2", "--accumulate", "3",
+                   "--train-examples", "13", "--held-out", "0", "--length-buckets", "64,512",
+                   "--out", out)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(out) as file:
+        case = file["finetune/tiny-full-2x3/0"]
+        tokens, effective = case["tokens"][()], case["effective_tokens"][()]
+        assert tokens.shape == (1, 3)  # 6 + 6 + 1 examples
+        assert (tokens > effective).all() and set(tokens[:, 2]) <= {64, 512}
+        assert np.isnan(case.attrs["held_out_loss_before"])
+
+
+def test_ranks_take_part(program, tmp_path) -> None:
+    out = tmp_path / "two.h5"
+    done = program("finetune", "--case", "lora-4x4", *QUICK, "--out", out, ranks=2, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(out) as file:
+        case = file["finetune/tiny-lora-4x4/0"]
+        assert case.attrs["communicator"] == "mpi" and case.attrs["global_batch"] == 32
+        assert case["check"].attrs["replicas_equal"] == 1
+        assert case["effective_tokens"].shape == (2, 2)
+
+
+@pytest.mark.parametrize(("flags", "words"), [
+    (("--length-buckets", "64,32"), "--length-buckets '64,32': give rising lengths"),
+    (("--length-buckets", "64,"), "give rising lengths"),
+    (("--length-buckets", "64", "--packing", "on"), "--packing on leaves no padding"),
+    (("--lora-rank", "0"), "--lora-rank"),
+    (("--size", "7b"), "unknown size '7b'"),
+])
+def test_flags_that_cannot_be(program, flags, words) -> None:
+    done = program("finetune", *flags, "--plan")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_data_that_cannot_be_read(program, tmp_path) -> None:
+    done = program("finetune", "--data", tmp_path / "none.h5")
+    assert done.returncode == 1 and "none.h5: no such file" in done.stderr
+    (tmp_path / "text.h5").write_text("no HDF5 at all")
+    done = program("finetune", "--data", tmp_path / "text.h5")
+    assert done.returncode == 1 and "no HDF5 file, or cut short" in done.stderr
