@@ -65,7 +65,7 @@ Suite ddp_suite() {
                                            make_gpt2_task, instrumented && work.instrumented,
                                            work.instrumented ? session.telemetry() : nullptr);
                 };
-                workload.recover = [&session] { session.drop_communicator(); };
+                workload.recover = [&session] { return session.recover(); };
                 workload.describe = [&session](const Case& work, CaseRecord& row) {
                   describe(session, work, row);
                 };

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/check_cuda.h"
+#include "core/fault.h"
 #include "device/memory_gauge.h"
 #include "model/attention.h"
 #include "result/statistics.h"
@@ -93,6 +94,7 @@ class TrainingCase {
   /// Names the phase in what is thrown, and tells memory exhaustion from other failures.
   template <class Body>
   void in(const char* phase, Body body) {
+    world_.enter(phase);
     try {
       body();
     } catch (const c10::OutOfMemoryError& error) {
@@ -140,6 +142,7 @@ class TrainingCase {
   }
 
   void loop() {
+    begin(0);
     const auto first_start = Clock::now();
     step(0);
     idle();
@@ -150,6 +153,7 @@ class TrainingCase {
     if (telemetry_) telemetry_->begin_loop();
     const auto loop_start = Clock::now();
     for (std::int64_t i = 1; i < total_steps(); ++i) {
+      begin(i);
       step(i);
       look_around();
     }
@@ -158,6 +162,19 @@ class TrainingCase {
     fact("loop_seconds", since(loop_start));
     if (telemetry_) telemetry_->end_loop();
     fact("loop_steps", total_steps() - 1);
+  }
+
+  void begin(std::int64_t index) {
+    world_.pass_gate(index);
+    world_.enter("training", index);
+    if (!fault_ || fault_->rank != world_.rank() || fault_->step != index) return;
+    if (!fault_->case_name.empty() && fault_->case_name != work_.name() &&
+        fault_->case_name != work_.recipe) {
+      return;
+    }
+    commit(*fault_);
+    if (fault_->kind == "nan") losses_->select(0, index).fill_(NAN);
+    if (fault_->kind == "assert") at::_assert_async(at::zeros({1}, losses_->options()));
   }
 
   /// Looking for failed peers polls MPI, which may give the core away: not in every short step.
@@ -276,6 +293,7 @@ class TrainingCase {
   Communicator* communicator_ = nullptr;
   bool instrumented_;
   Telemetry* telemetry_;
+  std::optional<Fault> fault_ = fault_of_environment();
   Clock::time_point last_look_ = Clock::now();
   MemoryGauge gauge_;
   MemoryPeak set_up_peak_;
