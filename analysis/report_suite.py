@@ -99,8 +99,7 @@ class Suite:
     def bases(self, row: Row) -> Iterator[tuple[str, Row]]:
         """(name, base row) of each base that the row's speed-up is told on."""
         if self.name == "ddp":
-            recipe, _, mode = row.recipe.partition("-compile")
-            mode = "-compile" if row.recipe.endswith("-compile") else ""
+            mode = next((kind for kind in ("-compile", "-graph") if row.recipe.endswith(kind)), "")
             own = "1gpu-accumulate4" if row.accumulates else "1gpu"
             yield "own", self.find(row, recipe=own + mode)
             yield "1gpu", self.find(row, recipe="1gpu")

@@ -22,6 +22,8 @@ install(TARGETS trainsuite trainsuite_ops RUNTIME DESTINATION bin LIBRARY DESTIN
 foreach(name results report compare export prepare-data)
   install(PROGRAMS cmake/trainsuite-analysis.sh DESTINATION bin RENAME trainsuite-${name})
 endforeach()
+install(PROGRAMS src/compile/capture.py DESTINATION share/trainsuite/compile)
+install(FILES src/compile/capture_inductor.py DESTINATION share/trainsuite/compile)
 install(FILES jobs/env.sh DESTINATION share/trainsuite)
 install(DIRECTORY analysis DESTINATION share/trainsuite PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY suites/pytorch DESTINATION share/trainsuite/suites PATTERN __pycache__ EXCLUDE)

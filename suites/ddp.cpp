@@ -40,9 +40,11 @@ std::string recipe_name(const Recipe& recipe, std::int64_t accumulate) {
   return name.ends_with("accumulate") ? fmt::format("{}{}", name, accumulate) : name;
 }
 
-Case make_case(const Size& size, const Recipe& recipe, const Options& options, bool cuda,
-               int ranks) {
+Case make_case(const Size& size, const Recipe& recipe, const std::string& execution,
+               const Options& options, bool cuda, int ranks) {
   Case one;
+  one.execution = execution;
+  one.on_request = execution != "eager";
   one.suite = "ddp";
   one.size = size.name;
   one.one_rank = recipe.one_rank;
@@ -59,10 +61,15 @@ Case make_case(const Size& size, const Recipe& recipe, const Options& options, b
   one.precision = options.precision == "auto" ? (cuda ? "bf16" : "fp32") : options.precision;
   one.attention = options.attention;
   one.loss_kernel = options.loss_kernel;
-  one.block_kernel = options.block_kernel;
+  // Inductor fuses the reference's operators itself.
+  one.block_kernel = execution == "eager" ? options.block_kernel : "reference";
   one.seed = options.seed;
   one.recipe = recipe_name(recipe, one.accumulate);
   one.what = fmt::format(fmt::runtime(recipe.what), one.accumulate);
+  if (execution != "eager") {
+    one.recipe += "-" + execution;
+    one.what += execution == "graph" ? ", compiled, in a CUDA graph" : ", compiled";
+  }
   const auto rank_tokens = static_cast<double>(one.micro_batch * one.accumulate * one.sequence);
   one.work = size.parameters * rank_tokens * static_cast<double>(one.steps + one.warmup);
   return one;
@@ -73,8 +80,10 @@ Case make_case(const Size& size, const Recipe& recipe, const Options& options, b
 std::vector<Case> ddp_cases(const Options& options, bool cuda, int ranks) {
   std::vector<Case> cases;
   for (const Size& size : sizes) {
-    for (const Recipe& recipe : recipes) {
-      cases.push_back(make_case(size, recipe, options, cuda, ranks));
+    for (const char* execution : {"eager", "compile", "graph"}) {
+      for (const Recipe& recipe : recipes) {
+        cases.push_back(make_case(size, recipe, execution, options, cuda, ranks));
+      }
     }
   }
   return cases;

@@ -1,76 +1,12 @@
-// How a case of the ddp suite runs, and what its rows say beside the measurements.
-#include <fmt/format.h>
-
 #include "ddp.h"
-#include "device/device.h"
-#include "result/statistics.h"
-#include "run/plan.h"
-#include "session.h"
 #include "suite.h"
-#include "train/training_case.h"
+#include "training_workload.h"
 
 namespace trainsuite {
-namespace {
-
-/// Operations, the peak that MFU is of, and whether the row stays below it.
-void add_flops(Session& session, const Case& work, CaseRecord& row) {
-  if (!work.account) return;
-  const auto tokens = static_cast<double>(work.tokens_per_step());
-  const double flops = work.account->flops / tokens;
-  row.results.push_back({"flops_per_token", flops});
-  row.results.push_back({"flops_per_token_uncausal", work.account->flops_uncausal / tokens});
-  const auto peak = session.peak_flops(work.precision);
-  if (!peak) return;
-  row.results.push_back({"peak_flops", peak->flops});
-  row.results.push_back({"peak_flops_source", peak->source});
-  const auto rate = tokens_per_second(row);
-  if (!rate) return;
-  const auto gpus = static_cast<double>(row.ranks.size());  // ranks may share one: then it is less
-  row.checks.push_back({"below_peak", *rate * flops <= peak->flops * gpus});
-}
-
-void describe(Session& session, const Case& work, CaseRecord& row) {
-  const auto kernels = fmt::format("attention={} loss={} block={}", work.attention,
-                                   work.loss_kernel, work.block_kernel);
-  row.settings = merged_settings(
-      row.settings, {{"implementation", std::string("trainsuite")},
-                     {"compile_mode", std::string("eager")},
-                     {"communicator", work.communicates ? session.comm_kind() : "none"},
-                     {"kernels", kernels},
-                     {"dry_run", !session.device().cuda},
-                     {"ranks_total", std::int64_t{session.world().size()}},
-                     {"suite", work.suite}});
-  for (const auto& result : row.results) {
-    if (result.name != "parameters_total") continue;
-    row.results.push_back({"parameters_trainable", Value(result.value)});
-    break;
-  }
-  if (work.communicates) row.settings = merged_settings(row.settings, session.nccl_choices());
-  if (row.status == "ok") add_flops(session, work, row);
-}
-
-}  // namespace
 
 Suite ddp_suite() {
   Suite suite{"ddp", ddp_cases, ddp_default_sizes,
-              [](const Case& work) { return ddp_account(work).peak_bytes(); },
-              [](Session& session, const Options& options) {
-                Workload workload;
-                const bool instrumented = options.instrumentation == "on";
-                workload.run = [&session, instrumented](const Case& work) {
-                  const auto connect = [&] {
-                    return work.communicates ? &session.communicator() : nullptr;
-                  };
-                  return run_training_case(work, session.device(), session.world(), connect,
-                                           make_gpt2_task, instrumented && work.instrumented,
-                                           work.instrumented ? session.telemetry() : nullptr);
-                };
-                workload.recover = [&session] { return session.recover(); };
-                workload.describe = [&session](const Case& work, CaseRecord& row) {
-                  describe(session, work, row);
-                };
-                return workload;
-              }};
+              [](const Case& work) { return ddp_account(work).peak_bytes(); }, training_workload};
   suite.account = ddp_account;
   return suite;
 }

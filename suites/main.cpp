@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "cli/options.h"
+#include "compiling.h"
 #include "core/fault.h"
 #include "core/text.h"
 #include "ddp.h"
@@ -30,7 +31,8 @@ namespace trainsuite {
 namespace {
 
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all{ddp_suite(), finetune_suite(), ceilings_suite()};
+  static const std::vector<Suite> all{ddp_suite(), finetune_suite(), compile_suite(),
+                                      ceilings_suite()};
   return all;
 }
 
@@ -208,6 +210,8 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   session.check_same_cases(cases);
   const auto earlier = read_earlier_file(world, options);
   session.resolve_kernels(cases, earlier ? &*earlier : nullptr);
+  skip_graph_rows(cases, session.device().cuda, session.comm_kind());
+  if (!options.plan) check_compiling(session, options, cases);
   add_expectations(session, suite, options, cases);
   const auto free_bytes = session.least_free_bytes();
   if (options.plan) {

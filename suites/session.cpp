@@ -10,10 +10,10 @@
 #include "launch/same_everywhere.h"
 #include "machine.h"
 #include "model/attention.h"
-#include "model/gpt2.h"
 #include "run/agreement.h"
 #include "run/plan.h"
 #include "run/run_facts.h"
+#include "train/trained_model.h"
 #include "versions.h"
 
 namespace trainsuite {
@@ -213,20 +213,19 @@ void Session::resolve_kernels(std::vector<Case>& cases, const EarlierFile* earli
         fastest[kernel_key(one)] = "flash";
         continue;
       }
-      const auto model = gpt2_config(one.size, one.vocabulary, one.sequence);
+      const auto heads = attention_heads(one);
       const auto key = kernel_key(one);
       const auto dtype = one.precision == "bf16" ? at::kBFloat16 : at::kFloat;
-      fastest[key] = fastest_attention(device_.torch_device(), dtype, one.micro_batch, model.heads,
-                                       one.sequence, model.width / model.heads);
+      fastest[key] = fastest_attention(device_.torch_device(), dtype, one.micro_batch, heads.count,
+                                       one.sequence, heads.width);
     }
     packed = nlohmann::json(fastest).dump();
   });
   fastest = nlohmann::json::parse(world_.broadcast(packed));
   for (auto& one : cases) {
     if (one.attention == "auto") one.attention = fastest.at(kernel_key(one));
-    for (auto* kernel : {&one.loss_kernel, &one.block_kernel}) {
-      if (*kernel == "auto") *kernel = device_.cuda ? "fused" : "reference";
-    }
+    if (one.loss_kernel == "auto") one.loss_kernel = device_.cuda ? "fused" : "reference";
+    if (one.block_kernel == "auto") one.block_kernel = device_.cuda ? "fused" : "reference";
   }
 }
 

@@ -27,6 +27,7 @@ struct Suite {
   std::function<std::string(const std::vector<CaseRecord>&)> table{};
 };
 
+Suite compile_suite();
 Suite ddp_suite();
 Suite finetune_suite();
 Suite ceilings_suite();

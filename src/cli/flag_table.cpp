@@ -32,6 +32,14 @@ std::vector<Flag> selection_flags() {
        &Options::pairs,
        {},
        {}},
+      {"execution",
+       group,
+       "NAME",
+       "rows of one kind: eager, compile (AOTInductor) or graph (that in a CUDA graph)",
+       "",
+       &Options::execution,
+       {"eager", "compile", "graph"},
+       {}},
       {"list", group, "", "print the names of the cases and end", "", &Options::list, {}, {}},
       {"plan", group, "", "print what would run, and end", "", &Options::plan, {}, {}},
       {"version", group, "", "print the version and end", "", &Options::version, {}, {}},
@@ -210,7 +218,7 @@ std::vector<Flag> recipe_flags() {
       {"block-kernel",
        group,
        "NAME",
-       "LayerNorm, bias and GELU: auto, fused or reference [auto: fused on GPUs]",
+       "LayerNorm, bias and GELU of eager rows: auto, fused or reference [auto: fused on GPUs]",
        "block_kernel",
        &Options::block_kernel,
        {"auto", "fused", "reference"},
@@ -328,6 +336,28 @@ std::vector<Flag> finetune_flags() {
   };
 }
 
+std::vector<Flag> compile_flags() {
+  const std::string group = "Compiling";
+  return {
+      {"compile-cache",
+       group,
+       "DIR",
+       "folder of compiled packages [~/.cache/trainsuite]",
+       "",
+       &Options::compile_cache,
+       {},
+       {}},
+      {"cold",
+       group,
+       "",
+       "each compiled case starts from an empty cache of its own",
+       "cold",
+       &Options::cold,
+       {},
+       {}},
+  };
+}
+
 std::vector<Flag> result_flags() {
   const std::string group = "Result";
   return {
@@ -388,8 +418,8 @@ std::vector<Flag> result_flags() {
 const std::vector<Flag>& flag_table() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> all;
-    for (auto part :
-         {selection_flags, place_flags, amount_flags, recipe_flags, finetune_flags, result_flags}) {
+    for (auto part : {selection_flags, place_flags, amount_flags, recipe_flags, finetune_flags,
+                      compile_flags, result_flags}) {
       for (Flag& flag : part()) all.push_back(std::move(flag));
     }
     return all;

@@ -16,6 +16,7 @@ struct Options {
   // what
   std::vector<std::string> case_globs;
   std::vector<std::string> sizes;
+  std::string execution;  // eager|compile|graph; empty: the suite's own rows
   bool list = false;
   bool plan = false;
   bool version = false;
@@ -53,6 +54,9 @@ struct Options {
   std::string instrumentation = "on";  // on|off: off times only the whole loop
   std::string telemetry = "on";        // on|off: samples of GPU and host
   bool deterministic = false;
+  // compiling
+  std::string compile_cache;  // folder; empty: default_compile_cache()
+  bool cold = false;
   // result
   std::string out;
   bool resume = false;

@@ -107,8 +107,10 @@ class NcclCommunicator : public Communicator {
     guarded("nccl reduce_scatter", [&] {
       check_gathered(sum, mine, size(), call_);
       check_cuda_tensor(mine);
-      settle(ncclReduceScatter(mine.data_ptr(), sum.data_ptr(), static_cast<size_t>(sum.numel()),
-                               nccl_type(mine), ncclSum, comm_, stream()));
+      enqueue([&](ncclComm_t comm) {
+        return ncclReduceScatter(mine.data_ptr(), sum.data_ptr(), static_cast<size_t>(sum.numel()),
+                                 nccl_type(mine), ncclSum, comm, stream());
+      });
     });
   }
 
@@ -117,10 +119,13 @@ class NcclCommunicator : public Communicator {
       check_cuda_tensor(mine);
       check_cuda_tensor(theirs);
       const auto count = static_cast<size_t>(mine.numel());
-      check_result(ncclGroupStart());
-      check_result(ncclSend(mine.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
-      check_result(ncclRecv(theirs.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
-      settle(ncclGroupEnd());
+      enqueue([&](ncclComm_t comm) {
+        check_result(ncclGroupStart(), comm);
+        check_result(ncclSend(mine.data_ptr(), count, nccl_type(mine), peer, comm, stream()), comm);
+        check_result(ncclRecv(theirs.data_ptr(), count, nccl_type(mine), peer, comm, stream()),
+                     comm);
+        return ncclGroupEnd();
+      });
     });
   }
 

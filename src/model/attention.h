@@ -11,7 +11,7 @@ namespace trainsuite {
 
 enum class AttentionKernel { automatic, cudnn, flash, efficient, math };
 
-/// "automatic" (also "auto", "default"), "cudnn", "flash", "efficient", "math".
+/// "automatic" (also "auto", "default", and "naive", attention written out), "cudnn", "flash", "efficient", "math".
 /// Throws Error for another name.
 AttentionKernel attention_kernel(const std::string& name);
 

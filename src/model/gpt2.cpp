@@ -92,6 +92,16 @@ at::Tensor loss_of(const at::Tensor& hidden, const at::Tensor& head, const at::T
          scale;
 }
 
+at::Tensor loss_of_parts(const Gpt2Config& config, at::TensorList uses, const at::Tensor& tokens,
+                         double scale, bool sparse_gradient, const Gpt2Parts& parts) {
+  const std::int64_t sequence = tokens.size(1) - 1;
+  at::Tensor x = gpt2_embed(uses[0], uses[1], tokens.narrow(1, 0, sequence), sparse_gradient);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    x = parts.block(x, uses.slice(2 + layer * kBlockParameters, kBlockParameters));
+  }
+  return parts.head_loss(x, uses.slice(uses.size() - 3, 3), tokens.narrow(1, 1, sequence), scale);
+}
+
 void check_block(const at::Tensor& x, at::TensorList p, std::int64_t heads) {
   if (p.size() != kBlockParameters) {
     fail("gpt2_block: {} parameters given, {} needed", p.size(), kBlockParameters);
@@ -149,8 +159,10 @@ at::Tensor gpt2_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
 }
 
 at::Tensor gpt2_loss(const Gpt2Config& config, at::TensorList uses, const at::Tensor& tokens,
-                     double scale, bool fused_loss, bool sparse_gradient, bool fused_blocks) {
+                     double scale, bool fused_loss, bool sparse_gradient, bool fused_blocks,
+                     const Gpt2Parts& parts) {
   check_uses(config, uses, tokens);
+  if (parts.block) return loss_of_parts(config, uses, tokens, scale, sparse_gradient, parts);
   const std::int64_t batch = tokens.size(0), sequence = tokens.size(1) - 1;
   const Sizes sizes{batch, sequence, config.heads};
   const at::Tensor embedded =

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,11 +45,20 @@ at::Tensor gpt2_block(const at::Tensor& x, at::TensorList p, std::int64_t heads,
 at::Tensor gpt2_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
                           const at::Tensor& norm_bias, const at::Tensor& head,
                           const at::Tensor& targets, double scale, bool fused);
+/// Functions that take the place of the model's own, such as compiled ones; empty: its own.
+struct Gpt2Parts {
+  std::function<at::Tensor(const at::Tensor& x, at::TensorList p)> block;
+  /// tail: final norm w b, head. x [batch, sequence, width].
+  std::function<at::Tensor(const at::Tensor& x, at::TensorList tail, const at::Tensor& targets,
+                           double scale)>
+      head_loss;
+};
+
 /// The whole model: `uses` in gpt2_uses order, tokens [batch, sequence + 1] int64. Returns a 0-d
 /// fp32 tensor: scale x (sum of the token losses). `fused_blocks`: as in gpt2_block, and the
-/// residual sums fused across blocks.
+/// residual sums fused across blocks. `parts`: both or none.
 at::Tensor gpt2_loss(const Gpt2Config& config, at::TensorList uses, const at::Tensor& tokens,
-                     double scale, bool fused_loss, bool sparse_gradient,
-                     bool fused_blocks = false);
+                     double scale, bool fused_loss, bool sparse_gradient, bool fused_blocks = false,
+                     const Gpt2Parts& parts = {});
 
 }  // namespace trainsuite

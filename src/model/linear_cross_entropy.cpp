@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <limits>
@@ -25,13 +26,18 @@ constexpr std::int64_t kIgnoredTarget = -100;
 constexpr std::int64_t kRowAlignmentBytes = 128;
 constexpr std::int64_t kCpuBlockElements = 4 << 20;  // fp32 scratch of the CPU kernel: 16 MiB
 
-/// x @ weight^T as a [tokens, vocabulary] view whose rows are aligned.
-at::Tensor aligned_logits(const at::Tensor& x, const at::Tensor& weight) {
+/// A [tokens, vocabulary] view whose rows are aligned.
+at::Tensor empty_logits(const at::Tensor& x, const at::Tensor& weight) {
   const std::int64_t columns = weight.size(0);
   const std::int64_t alignment =
       kRowAlignmentBytes / static_cast<std::int64_t>(weight.element_size());
   const std::int64_t stride = (columns + alignment - 1) / alignment * alignment;
-  at::Tensor logits = at::empty({x.size(0), stride}, weight.options()).narrow(1, 0, columns);
+  return at::empty({x.size(0), stride}, weight.options()).narrow(1, 0, columns);
+}
+
+/// x @ weight^T.
+at::Tensor aligned_logits(const at::Tensor& x, const at::Tensor& weight) {
+  at::Tensor logits = empty_logits(x, weight);
   at::mm_out(logits, x, weight.t());
   return logits;
 }
@@ -100,15 +106,40 @@ at::Tensor cpu_rows(at::Tensor& logits, const at::Tensor& targets, double scale,
   return row_loss;
 }
 
+using RowsResult = std::tuple<at::Tensor, at::Tensor>;
+
+template <bool cuda>
+RowsResult rows_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                       double scale, bool with_gradient) {
+  at::Tensor logits = aligned_logits(x, weight);
+  const at::Tensor row_loss = cuda ? cuda_rows(logits, targets, scale, with_gradient)
+                                   : cpu_rows(logits, targets, scale, with_gradient);
+  return {row_loss, logits};
+}
+
+/// Shapes alone, for tracing.
+RowsResult rows_shapes(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, double,
+                       bool) {
+  return {at::empty({x.size(0)}, x.options().dtype(at::kFloat)), empty_logits(x, weight)};
+}
+
+/// Through the dispatcher, so that tracing sees one op.
+RowsResult rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                double scale, bool with_gradient) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("trainsuite::linear_cross_entropy_rows", "")
+                             .typed<RowsResult(const at::Tensor&, const at::Tensor&,
+                                               const at::Tensor&, double, bool)>();
+  return op.call(x, weight, targets, scale, with_gradient);
+}
+
 class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& targets, double scale,
                             bool with_gradient) {
-    at::Tensor logits = aligned_logits(x, weight);
-    const at::Tensor row_loss = x.is_cuda() ? cuda_rows(logits, targets, scale, with_gradient)
-                                            : cpu_rows(logits, targets, scale, with_gradient);
-    if (with_gradient) context->save_for_backward({logits, x, weight});
+    const auto [row_loss, gradient] = rows(x, weight, targets, scale, with_gradient);
+    if (with_gradient) context->save_for_backward({gradient, x, weight});
     return row_loss.sum();
   }
 
@@ -150,5 +181,14 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
       at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
   return LinearCrossEntropy::apply(x, weight, targets.contiguous(), scale, with_gradient);
 }
+
+TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
+  m.def(
+      "linear_cross_entropy_rows(Tensor x, Tensor weight, Tensor targets, float scale, "
+      "bool with_gradient) -> (Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(trainsuite, CPU, m) { m.impl("linear_cross_entropy_rows", &rows_kernel<false>); }
+TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) { m.impl("linear_cross_entropy_rows", &rows_kernel<true>); }
+TORCH_LIBRARY_IMPL(trainsuite, Meta, m) { m.impl("linear_cross_entropy_rows", &rows_shapes); }
 
 }  // namespace trainsuite

@@ -53,7 +53,9 @@ struct Case {
   std::optional<StepAccount> account;           // by the model's own definition
   std::optional<double> expected_seconds;       // of all steps, for plans
   bool instrumented = true;                     // false: only the loop as a whole is timed
-  double work = 1;  // expected cost relative to other cases, for the ETA
+  std::string execution = "eager";              // eager|compile|graph
+  bool on_request = false;  // runs only where --execution or --case asks for its kind
+  double work = 1;          // expected cost relative to other cases, for the ETA
 };
 
 }  // namespace trainsuite

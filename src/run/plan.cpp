@@ -59,21 +59,33 @@ std::vector<std::string> checked_sizes(const std::vector<Case>& all,
                    suggestion(glob, names), join(sizes, ", "), join(recipes, ", "));
 }
 
-/// Indices of the cases that `glob` selects among `sizes`, or else (where `other_sizes`) by their
-/// whole names among the others.
+/// Where --execution names the kind of row, "plain" means "plain-compile" as well.
+bool glob_names(const std::string& glob, const std::string& name, const std::string& execution) {
+  const std::string suffix = "-" + execution;
+  return glob_matches(glob, name) ||
+         (!execution.empty() && name.ends_with(suffix) &&
+          glob_matches(glob, name.substr(0, name.size() - suffix.size())));
+}
+
+/// Indices of the cases that `glob` selects: among `sizes` the rows that run unasked, else those on
+/// request; else (where `other_sizes`) the same by whole names among the other sizes.
 std::vector<std::size_t> matching(const std::vector<Case>& all, const std::string& glob,
-                                  const std::vector<std::string>& sizes, bool other_sizes) {
-  std::vector<std::size_t> inside, elsewhere;
+                                  const std::vector<std::string>& sizes, bool other_sizes,
+                                  const std::string& execution) {
+  std::vector<std::size_t> found[4];
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool whole = glob_matches(glob, all[i].name());
+    const std::size_t place = all[i].on_request && execution.empty() ? 1 : 0;
+    const bool whole = glob_names(glob, all[i].name(), execution);
     if (contains(sizes, all[i].size)) {
-      if (whole || glob_matches(glob, all[i].recipe)) inside.push_back(i);
+      if (whole || glob_names(glob, all[i].recipe, execution)) found[place].push_back(i);
     } else if (other_sizes && whole) {
-      elsewhere.push_back(i);
+      found[2 + place].push_back(i);
     }
   }
-  if (inside.empty() && elsewhere.empty()) fail_no_match(all, sizes, glob);
-  return inside.empty() ? elsewhere : inside;
+  for (auto& indices : found) {
+    if (!indices.empty()) return indices;
+  }
+  fail_no_match(all, sizes, glob);
 }
 
 std::string steps_text(const Case& one) { return fmt::format("{}+{}", one.warmup, one.steps); }
@@ -120,17 +132,28 @@ std::string heading(const std::vector<Case>& cases, const PlanFacts& facts) {
   return text;
 }
 
+std::vector<Case> of_execution(const std::vector<Case>& all, const std::string& execution) {
+  std::vector<Case> rows;
+  for (const Case& one : all) {
+    if (execution.empty() || one.execution == execution) rows.push_back(one);
+  }
+  if (rows.empty()) fail<UsageError>("--execution {}: the suite has no such rows", execution);
+  return rows;
+}
+
 }  // namespace
 
-std::vector<Case> select_cases(const std::vector<Case>& all, const Options& options,
+std::vector<Case> select_cases(const std::vector<Case>& every, const Options& options,
                                const std::vector<std::string>& default_sizes) {
+  const auto all = of_execution(every, options.execution);
   const bool asked = !options.sizes.empty();
   const auto sizes = asked ? checked_sizes(all, options.sizes) : default_sizes;
   const auto globs =
       options.case_globs.empty() ? std::vector<std::string>{"*"} : options.case_globs;
   std::set<std::size_t> chosen;
   for (const std::string& glob : globs) {
-    for (std::size_t index : matching(all, glob, sizes, !asked)) chosen.insert(index);
+    for (std::size_t index : matching(all, glob, sizes, !asked, options.execution))
+      chosen.insert(index);
   }
   std::vector<Case> selected;
   for (std::size_t index : chosen) selected.push_back(all[index]);
@@ -138,7 +161,11 @@ std::vector<Case> select_cases(const std::vector<Case>& all, const Options& opti
 }
 
 void print_list(std::ostream& out, const std::vector<Case>& all, const Options& options) {
-  for (const Case& one : select_cases(all, options, all_sizes(all))) out << one.name() << "\n";
+  auto rows = all;  // also those that only run on request
+  if (options.case_globs.empty()) {
+    for (Case& one : rows) one.on_request = false;
+  }
+  for (const Case& one : select_cases(rows, options, all_sizes(all))) out << one.name() << "\n";
 }
 
 void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFacts& facts) {
@@ -209,6 +236,7 @@ Settings case_settings(const Case& one) {
                              {"attention", one.attention},
                              {"loss_kernel", one.loss_kernel},
                              {"block_kernel", one.block_kernel},
+                             {"execution", one.execution},
                              {"global_batch", one.micro_batch * one.accumulate * one.ranks}};
   if (one.trains) settings.insert(settings.end(), training.begin(), training.end());
   if (one.trains && !one.finetune) {

@@ -12,6 +12,8 @@
 namespace trainsuite {
 
 /// The cases that --size and --case select, in the table's order, each once.
+/// --execution leaves the rows of its kind, and a glob then need not name it. Rows that run on
+/// request alone are selected by it, or by a glob that matches no other ("*-compile").
 /// Without --size the sizes are `default_sizes`; a glob that matches none of these but names cases
 /// of other sizes whole ("355m-plain", "tiny-*") selects those.
 /// Throws UsageError for an unknown size or a glob that matches nothing.

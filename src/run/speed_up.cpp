@@ -14,14 +14,25 @@ const Setting* find_setting(const Settings& settings, const std::string& name) {
   return at == settings.rend() ? nullptr : &*at;
 }
 
+/// "plain-compile" is "plain" and "-compile".
+std::pair<std::string, std::string> recipe_and_kind(const std::string& name) {
+  for (const std::string kind : {"-compile", "-graph"}) {
+    if (name.ends_with(kind)) return {name.substr(0, name.size() - kind.size()), kind};
+  }
+  return {name, ""};
+}
+
 /// The recipe whose row `record` is measured against; empty where it has no base of its own.
 std::string own_base(const CaseRecord& record) {
-  const std::string recipe = find_text(record.settings, "recipe");
-  if (recipe == "plain" || recipe == "bf16") return "1gpu";
+  const auto [recipe, kind] = recipe_and_kind(find_text(record.settings, "recipe"));
+  for (const std::string execution : {"compile-", "graph-"}) {  // the same attention, eager
+    if (recipe.starts_with(execution)) return "eager-" + recipe.substr(execution.size());
+  }
+  if (recipe == "plain" || recipe == "bf16") return "1gpu" + kind;
   const auto accumulate = find_number(record.settings, "accumulate");
   const bool accumulates = recipe == "both" || recipe.starts_with("accumulate");
   if (!accumulates || !accumulate) return {};
-  return "1gpu-accumulate" + std::to_string(static_cast<std::int64_t>(*accumulate));
+  return "1gpu-accumulate" + std::to_string(static_cast<std::int64_t>(*accumulate)) + kind;
 }
 
 std::optional<double> rate_of(const CaseRecord& record) {
@@ -73,7 +84,8 @@ std::vector<SpeedUp> speed_ups(const std::vector<CaseRecord>& records) {
     if (own && !entry.own_base.empty()) entry.over_own = *rate / *own;
     const auto single = base_rate(records, record, "1gpu");
     if (single) entry.over_1gpu = *rate / *single;
-    const bool independent = find_text(record.settings, "recipe") == "independent";
+    const bool independent =
+        recipe_and_kind(find_text(record.settings, "recipe")).first == "independent";
     if (single && independent && !record.ranks.empty()) {
       entry.efficiency = *entry.over_1gpu / static_cast<double>(record.ranks.size());
     }

@@ -18,7 +18,8 @@ struct SpeedUp {
 };
 
 /// One entry per record, in order. plain and bf16 have the own base 1gpu; accumulateN and both
-/// have 1gpu-accumulateN; the 1gpu rows and independent have none.
+/// have 1gpu-accumulateN; X-compile and X-graph have that base with the same ending; compile-A and
+/// graph-A have eager-A; the 1gpu rows and independent have none.
 std::vector<SpeedUp> speed_ups(const std::vector<CaseRecord>& records);
 
 /// The integer or floating-point setting of that name; absent where it is not there.

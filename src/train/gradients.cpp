@@ -59,7 +59,7 @@ void LocalGradients::receive(size_t use, const at::Tensor& gradient) {
   } else if (sum.defined()) {
     sum.add_(gradient);
   } else {
-    sum = gradient.to(at::kFloat).contiguous();
+    sum = gradient.to(weights_.parameters()[index].scalar_type()).contiguous();
   }
 }
 

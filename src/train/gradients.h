@@ -23,7 +23,7 @@ class Gradients {
   virtual void finish() = 0;
   /// After the optimizer.
   virtual void release() = 0;
-  /// One a parameter, fp32, in its shape; undefined where it had no gradient on any rank.
+  /// One a parameter, in its shape and dtype; undefined where it had no gradient on any rank.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
 
  protected:
@@ -41,8 +41,8 @@ class Gradients {
 /// equal inputs give equal bits on every rank.
 void add_rows_(at::Tensor& dense, const at::Tensor& row_ids, const at::Tensor& rows);
 
-/// Gradients of one rank without communication: autograd's own, widened to fp32 where the leaf
-/// computes in less, freed after the optimizer.
+/// Gradients of one rank without communication: autograd's own, in the dtype of the parameter
+/// where the leaf computes in less, freed after the optimizer.
 class LocalGradients final : public Gradients {
  public:
   using Gradients::Gradients;

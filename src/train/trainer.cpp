@@ -31,32 +31,51 @@ std::unique_ptr<Gradients> make_gradients(const Case& work, WorkingWeights& weig
 Trainer::Trainer(const Case& work, const DeviceInfo& device, Placement place,
                  Communicator* communicator)
     : work_(work),
-      model_(gpt2_config(work.size, work.vocabulary, work.sequence)),
       device_(device.torch_device()),
       place_(place),
       summed_ranks_(communicator ? communicator->size() : 1),
       rows_gradient_(rows_pay(work, summed_ranks_)),
-      fused_loss_(work.loss_kernel == "fused"),
-      fused_blocks_(work.block_kernel == "fused"),
-      weights_(gpt2_parameters(model_), gpt2_uses(model_), compute_dtype(work), device_, work.seed),
+      model_(make_model(work, device_, rows_gradient_)),
+      weights_(model_->parameters(), model_->uses(), compute_dtype(work), device_, work.seed,
+               pure_bf16(work) ? at::kBFloat16 : at::kFloat),
       gradients_(make_gradients(work, weights_, communicator, rows_gradient_)),
       optimizer_(weights_.parameters(), {.learning_rate = work.learning_rate}) {}
 
 at::Tensor Trainer::tokens(std::int64_t index, std::int64_t micro_step, Shape shape) const {
   const auto first = (micro_step * place_.ranks + place_.rank) * shape.micro_batch;
   return random_tokens(work_.seed, index, first, shape.micro_batch, shape.sequence + 1,
-                       model_.vocabulary, device_);
+                       model_->vocabulary(), device_);
 }
 
 void Trainer::step(std::int64_t index, Shape shape, StepClock& clock, at::Tensor loss) {
+  clock.begin_step();
+  if (graphed_) return step_in_graph(index, shape, clock, loss);
+  train([&](std::int64_t micro_step) { return tokens(index, micro_step, shape); }, shape, clock,
+        loss);
+}
+
+void Trainer::step_in_graph(std::int64_t index, Shape shape, StepClock& clock, at::Tensor loss) {
+  const auto fresh = [&](std::int64_t micro_step) { return tokens(index, micro_step, shape); };
+  if (!graph_) graph_ = std::make_unique<GraphedStep>(fresh(0), work_.accumulate);
+  for (std::int64_t micro_step = 0; micro_step < work_.accumulate; ++micro_step) {
+    graph_->batch(micro_step).copy_(fresh(micro_step));
+  }
+  const auto silent = make_step_clock(false, 0, 0, /*enabled=*/false);
+  graph_->run([&] {
+    train([&](std::int64_t micro_step) { return graph_->batch(micro_step); }, shape, *silent,
+          graph_->loss());
+  });
+  clock.mark(Phase::optimizer);  // the whole of it: phases of a graph are not told apart
+  loss.copy_(graph_->loss());
+}
+
+void Trainer::train(const Batches& batches, Shape shape, StepClock& clock, at::Tensor loss) {
   const auto labels = shape.micro_batch * shape.sequence * work_.accumulate;
   const double scale = 1.0 / static_cast<double>(labels * summed_ranks_);
-  clock.begin_step();
   for (std::int64_t micro_step = 0; micro_step < work_.accumulate; ++micro_step) {
-    const auto batch = tokens(index, micro_step, shape);
+    const auto batch = batches(micro_step);
     clock.mark(Phase::data);
-    const auto part = gpt2_loss(model_, weights_.leaves(), batch, scale, fused_loss_,
-                                rows_gradient_, fused_blocks_);
+    const auto part = model_->loss(weights_.leaves(), batch, scale, parts_);
     clock.mark(Phase::forward);
     gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
     part.backward();

@@ -37,6 +37,11 @@ class TrainingTask {
   virtual void small_step(std::int64_t index, StepClock& clock, at::Tensor loss) = 0;
   /// False where small_step has no meaning for this task.
   virtual bool has_small_step() const { return true; }
+  /// From now on compiled blocks take the place of the model's own; null: its own again. They must
+  /// outlive the steps.
+  virtual void use_parts(const CompiledParts*) {}
+  /// From the next step on steps are captured in a CUDA graph once and replayed.
+  virtual void use_graph(bool) {}
   virtual StepTokens tokens(std::int64_t index) const = 0;
   /// Whether a step of this rank has labels: where it has none, its loss is NaN and no failure.
   virtual bool has_loss(std::int64_t) const { return true; }
@@ -46,8 +51,8 @@ class TrainingTask {
 using MakeTask = std::function<std::unique_ptr<TrainingTask>(const Case&, const DeviceInfo&,
                                                              Placement, Communicator*)>;
 
-/// GPT-2 of the case's size on random tokens.
-std::unique_ptr<TrainingTask> make_gpt2_task(const Case& work, const DeviceInfo& device,
-                                             Placement place, Communicator* communicator);
+/// The model of a ddp or compile case, on random tokens.
+std::unique_ptr<TrainingTask> make_model_task(const Case& work, const DeviceInfo& device,
+                                              Placement place, Communicator* communicator);
 
 }  // namespace trainsuite

@@ -22,9 +22,9 @@ std::int64_t aligned(std::int64_t n) { return (n + alignment - 1) / alignment * 
 
 WorkingWeights::WorkingWeights(const std::vector<ParameterSpec>& specs,
                                const std::vector<ParameterUse>& uses, at::ScalarType compute_dtype,
-                               at::Device device, std::int64_t seed)
+                               at::Device device, std::int64_t seed, at::ScalarType storage)
     : uses_(uses), parameters_(specs.size()) {
-  const bool copies = compute_dtype != at::kFloat;
+  const bool copies = compute_dtype != storage;
   std::vector<bool> has_copy(specs.size(), false);
   for (const auto& use : uses)
     has_copy[use.parameter] = has_copy[use.parameter] || use.compute_dtype;
@@ -39,14 +39,16 @@ WorkingWeights::WorkingWeights(const std::vector<ParameterSpec>& specs,
     }
     if (pass) copied = total;
   }
-  buffer_ = at::zeros({total}, at::TensorOptions().dtype(at::kFloat).device(device));
+  buffer_ = at::zeros({total}, at::TensorOptions().dtype(storage).device(device));
   if (copies) copy_buffer_ = at::empty({copied}, buffer_.options().dtype(compute_dtype));
 
   for (size_t i = 0; i < specs.size(); ++i) {
     auto& p = parameters_[i];
     p = buffer_.narrow(0, offsets[i], count(specs[i].shape)).view(specs[i].shape);
     if (specs[i].init_std > 0) {
-      fill_initial_parameter_(p, seed, static_cast<std::int64_t>(i), specs[i].init_std);
+      auto values = storage == at::kFloat ? p : at::empty_like(p, p.options().dtype(at::kFloat));
+      fill_initial_parameter_(values, seed, static_cast<std::int64_t>(i), specs[i].init_std);
+      if (storage != at::kFloat) p.copy_(values);
     } else {
       p.fill_(specs[i].init_constant);
     }
@@ -74,11 +76,12 @@ std::int64_t WorkingWeights::parameter_count() const {
 }
 
 std::int64_t WorkingWeights::fp32_bytes() const {
-  return static_cast<std::int64_t>(buffer_.nbytes());
+  return buffer_.scalar_type() == at::kFloat ? static_cast<std::int64_t>(buffer_.nbytes()) : 0;
 }
 
 std::int64_t WorkingWeights::copy_bytes() const {
-  return copy_buffer_.defined() ? static_cast<std::int64_t>(copy_buffer_.nbytes()) : 0;
+  const auto& narrow = buffer_.scalar_type() == at::kFloat ? copy_buffer_ : buffer_;
+  return narrow.defined() ? static_cast<std::int64_t>(narrow.nbytes()) : 0;
 }
 
 at::Tensor WorkingWeights::hash() const {

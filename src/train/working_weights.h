@@ -15,8 +15,10 @@ namespace trainsuite {
 class WorkingWeights {
  public:
   /// Initial values come from the counter hash of (seed, parameter, element).
+  /// `storage`: dtype of the parameters themselves; where it is not fp32 they are rounded once.
   WorkingWeights(const std::vector<ParameterSpec>& specs, const std::vector<ParameterUse>& uses,
-                 at::ScalarType compute_dtype, at::Device device, std::int64_t seed);
+                 at::ScalarType compute_dtype, at::Device device, std::int64_t seed,
+                 at::ScalarType storage = at::kFloat);
 
   at::TensorList leaves() const { return leaves_; }          // in order of use
   at::TensorList parameters() const { return parameters_; }  // in order of the specs

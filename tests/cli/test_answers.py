@@ -18,7 +18,12 @@ def test_list_holds_every_name_once(program: Program, ranks: int) -> None:
     """One a line, all sizes, printed by one rank."""
     ended = program("ddp", "--list", ranks=ranks)
     assert ended.returncode == 0, ended
-    names = [f"{size}-{recipe}" for size in ("124m", "355m", "tiny") for recipe in RECIPES]
+    names = [
+        f"{size}-{recipe}{kind}"
+        for size in ("124m", "355m", "tiny")
+        for kind in ("", "-compile", "-graph")
+        for recipe in RECIPES
+    ]
     assert ended.stdout.splitlines() == names
 
 

@@ -1,0 +1,103 @@
+"""How capture.py sets Inductor up: settings, vector instructions, precompiled headers."""
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+
+def vector_isas(device: str) -> list[Any]:
+    """What Inductor's CPU code may use. The processor's word is taken for it: Inductor's own probes
+    are ten g++ runs a package, each with a Python that imports torch. GPU graphs hold no CPU code.
+    """
+    import torch
+    from torch._inductor import cpu_vec_isa
+
+    if device == "cuda":
+        return []
+    if torch.cpu._is_avx512_supported():
+        return [cpu_vec_isa.VecAVX512()]
+    return [cpu_vec_isa.VecAVX2()] if torch.cpu._is_avx2_supported() else []
+
+
+@functools.cache
+def precompiled_header(header: str, command_line: str, **compile_command: Any) -> str:
+    """Stands in for Inductor's function of this purpose, which runs the preprocessor and a checksum
+    program first in each process. Here compiler and torch version name the file, once a folder.
+    """
+    import torch
+    from torch._inductor import codecache, cpp_builder
+
+    options = cpp_builder.CppTorchDeviceOptions(**compile_command, precompiling=True)
+    version = cpp_builder.get_compiler_version_info(options.get_compiler())
+    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers"
+    key, path = codecache.write(
+        content=f"#include <{header}>\n",
+        extension="h",
+        extra=f"{command_line} {sorted(map(str, compile_command.items()))} {version} "
+        f"{torch.__version__}",
+        specified_dir=str(folder),
+    )
+    builder = cpp_builder.CppBuilder(name=path, sources=path, BuildOption=options)
+    codecache._worker_compile_cpp(str(folder / f"{key}.lock"), (builder,))
+    return path
+
+
+def import_all() -> None:
+    """What the forked children need of torch is imported once, before them."""
+    import torch._functorch.aot_autograd
+    import torch._functorch.partitioners
+    import torch._inductor.async_compile
+    import torch._inductor.codegen.cpp_wrapper_cpu
+    import torch._inductor.codegen.cpp_wrapper_gpu
+    import torch._inductor.compile_fx
+    import torch._inductor.constant_folding
+    import torch._inductor.cpp_builder
+    import torch._inductor.fx_passes.joint_graph
+    import torch._inductor.fx_passes.post_grad
+    import torch._inductor.graph
+    import torch._inductor.package
+    import torch.utils.cpp_extension  # noqa: F401
+
+
+def configure(request: dict[str, Any]) -> None:
+    """Inductor's settings, the same for every package."""
+    import torch
+    from torch._inductor import codecache, config, cpu_vec_isa
+
+    cpu_vec_isa.valid_vec_isa_list = lambda: vector_isas(request["device"])
+    config.cpp.vec_isa_ok = True
+    cpu_vec_isa.VecISA.check_build = lambda isa, code: False  # of extensions beyond the plain ISA
+    codecache._precompile_header = precompiled_header
+    config.aot_inductor.compile_wrapper_opt_level = "O0"  # it only launches
+    config.compile_threads = 1  # the packages are side by side already
+    torch.use_deterministic_algorithms(request["deterministic"])
+    torch.set_num_threads(1)  # forked children could not use a parent's OpenMP threads
+
+
+def prepare_headers(device: str) -> None:
+    """Builds the precompiled headers while others still trace; who needs them waits at their lock."""
+    from torch._inductor import codecache, cpp_builder, cpu_vec_isa
+
+    isa = cpu_vec_isa.pick_vec_isa()
+    # As in AotCodeCompiler.compile: the flags are part of the header's name.
+    command = {
+        "aot_mode": True,
+        "device_type": device,
+        "use_mmap_weights": False,
+        "use_mmap_weights_external": False,
+        "use_relative_path": False,
+        "vec_isa": isa,
+    }
+    builder = cpp_builder.CppBuilder(
+        name="o",
+        sources="i",
+        BuildOption=cpp_builder.CppTorchDeviceOptions(
+            vec_isa=isa, device_type=device, aot_mode=True
+        ),
+    )
+    line = repr(builder.get_command_line())
+    wrapper = codecache._get_cpp_wrapper_header(device, aot_mode=True)
+    precompiled_header(wrapper, line, min_optimize=True, **command)
+    if prefix := codecache._get_cpp_prefix_header(device):
+        precompiled_header(prefix, line, **command)

@@ -1,0 +1,77 @@
+#include "train/case_packages.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+
+#include "compile/remove_tree.h"
+#include "core/error.h"
+
+namespace trainsuite {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+constexpr const char* part_names[] = {"import", "trace", "inductor", "kernels", "wrapper"};
+
+}  // namespace
+
+CasePackages::CasePackages(const Case& work, const DeviceInfo& device, World& world,
+                           CompileChoice choice)
+    : work_(work), device_(device), world_(world), choice_(std::move(choice)) {
+  if (!choice_.cold) return;
+  std::string name = fmt::format("cold-{:08x}", std::random_device()());
+  if (!work_.one_rank) name = world_.broadcast(name);
+  choice_.cache /= name;
+}
+
+CasePackages::~CasePackages() {
+  if (!choice_.cold || !(work_.one_rank || world_.local_rank() == 0)) return;
+  parts_.reset();
+  remove_tree(choice_.cache);
+}
+
+bool CasePackages::load() {
+  const auto start = Clock::now();
+  parts_.reset();
+  const PackageCache cache(choice_.cache, find_compile_tools());
+  const auto target = compile_target(work_, device_, choice_.deterministic);
+  report_.compiled = false;
+  if (work_.one_rank || world_.local_rank() == 0) compile(cache, target);
+  const bool mine = report_.compiled;
+  const bool any = work_.one_rank ? mine : !world_.agree(!mine);
+  const auto load_start = Clock::now();
+  parts_.emplace(work_, cache, target, device_.torch_device());
+  load_seconds_ += since(load_start);
+  seconds_ += since(start);
+  return any;
+}
+
+void CasePackages::compile(const PackageCache& cache, const CompileTarget& target) {
+  const auto watch = [&] {
+    world_.check_time();
+    if (!work_.one_rank) world_.check_peers();
+  };
+  auto report = cache.ensure(target, block_requests(work_), watch);
+  report_.compiled = report.compiled;
+  for (const auto& [part, seconds] : report.seconds) report_.seconds[part] += seconds;
+  for (auto& note : report.notes) report_.notes.push_back(std::move(note));
+}
+
+Settings CasePackages::facts() const {
+  Settings facts{{"compile_seconds", seconds_}, {"compile_load_seconds", load_seconds_}};
+  for (const char* part : part_names) {
+    const auto at = report_.seconds.find(part);
+    facts.push_back(
+        {fmt::format("compile_{}_seconds", part), at == report_.seconds.end() ? 0.0 : at->second});
+  }
+  for (const auto& note : report_.notes) facts.push_back({"compile_note", note});
+  return facts;
+}
+
+}  // namespace trainsuite

@@ -1,0 +1,31 @@
+#pragma once
+// A training step of fixed shapes as one CUDA graph.
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAGraph.h>
+
+#include <functional>
+
+namespace trainsuite {
+
+/// Static inputs, the graph and its private memory pool. Uses the current stream, which must not be
+/// the default one. Destroy it before the communicator whose collectives it holds.
+class GraphedStep {
+ public:
+  /// `like`: a batch of tokens; the static input is [accumulate] of it.
+  GraphedStep(const at::Tensor& like, std::int64_t accumulate);
+
+  /// Where the tokens of a micro-batch are copied to before run().
+  at::Tensor batch(std::int64_t micro_step) const { return batches_.select(0, micro_step); }
+  /// The step's loss, 0-d fp32, zeroed at its start; valid until the next run().
+  const at::Tensor& loss() const { return loss_; }
+
+  /// Captures `step` at the first call, which executes nothing, and replays it at each.
+  void run(const std::function<void()>& step);
+
+ private:
+  at::Tensor batches_, loss_;
+  at::cuda::CUDAGraph graph_;
+  bool captured_ = false;
+};
+
+}  // namespace trainsuite

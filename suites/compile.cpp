@@ -1,0 +1,100 @@
+// The compile suite: one decoder trained on one rank, eager, compiled, and in a CUDA graph.
+#include <fmt/format.h>
+
+#include "model/decoder.h"
+#include "result/statistics.h"
+#include "suite.h"
+#include "training_workload.h"
+
+namespace trainsuite {
+namespace {
+
+struct Size {
+  const char* name;
+  std::int64_t micro_batch, sequence, vocabulary;
+  double parameters;  // weighs the sizes against each other for the ETA
+};
+constexpr Size sizes[] = {{"468m", 4, 2048, 32000, 468e6}, {"tiny", 2, 64, 512, 0.1e6}};
+
+struct Execution {
+  const char *name, *what;
+};
+constexpr Execution executions[] = {{"eager", "eager"},
+                                    {"compile", "compiled block by block"},
+                                    {"graph", "compiled, the whole step in a CUDA graph"}};
+
+Case make_case(const Size& size, const Execution& execution, const std::string& attention,
+               const Options& options, bool cuda) {
+  Case one;
+  one.suite = "compile";
+  one.size = size.name;
+  one.execution = execution.name;
+  one.recipe = fmt::format("{}-{}", execution.name, attention);
+  one.what = fmt::format("{}, {} attention", execution.what, attention);
+  one.one_rank = true;
+  one.ranks = 1;
+  one.communicates = false;
+  one.micro_batch = options.micro_batch.value_or(size.micro_batch);
+  one.accumulate = options.accumulate.value_or(1);
+  one.sequence = options.sequence.value_or(size.sequence);
+  one.vocabulary = options.vocabulary.value_or(size.vocabulary);
+  one.steps = options.steps.value_or(20);
+  one.warmup = options.warmup.value_or(5);
+  one.learning_rate = options.learning_rate.value_or(1e-4);
+  one.precision = options.precision == "auto" ? (cuda ? "bf16" : "fp32") : options.precision;
+  one.attention = attention == "naive" ? attention : options.attention;
+  one.loss_kernel = options.loss_kernel;
+  one.block_kernel = "reference";  // the decoder's blocks have no kernels of their own
+  one.seed = options.seed;
+  const auto tokens = static_cast<double>(one.micro_batch * one.accumulate * one.sequence);
+  one.work = size.parameters * tokens * static_cast<double>(one.steps + one.warmup);
+  return one;
+}
+
+std::vector<Case> cases(const Options& options, bool cuda, int) {
+  std::vector<Case> all;
+  for (const Size& size : sizes) {
+    for (const char* attention : {"sdpa", "naive"}) {
+      for (const Execution& execution : executions) {
+        all.push_back(make_case(size, execution, attention, options, cuda));
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> default_sizes(bool cuda) { return {cuda ? "468m" : "tiny"}; }
+
+/// Weights, gradients and optimizer state are all of the one precision.
+StepAccount account(const Case& work) {
+  const auto model = decoder_config(work.size, work.vocabulary);
+  const auto block = model.width * (model.qkv_rows() + model.heads * model.head_width) +
+                     3 * model.width * model.hidden;
+  const auto matmul_parameters = model.layers * block + model.vocabulary * model.width;
+  const auto flops = [&](bool halved) {
+    return flops_per_token(static_cast<double>(matmul_parameters),
+                           static_cast<double>(model.layers),
+                           static_cast<double>(model.heads * model.head_width),
+                           static_cast<double>(work.sequence), halved) *
+           static_cast<double>(work.tokens_per_step());
+  };
+  const std::int64_t element_bytes = work.precision == "bf16" ? 2 : 4;
+  StepAccount account;
+  account.flops = flops(true);
+  account.flops_uncausal = flops(false);
+  account.weight_bytes = account.gradient_bytes = element_bytes * decoder_parameter_count(model);
+  account.optimizer_bytes = 2 * account.weight_bytes;
+  return account;
+}
+
+}  // namespace
+
+Suite compile_suite() {
+  Suite suite{"compile", cases, default_sizes,
+              [](const Case&) -> std::optional<std::int64_t> { return std::nullopt; },
+              training_workload};
+  suite.account = account;
+  return suite;
+}
+
+}  // namespace trainsuite
