@@ -164,6 +164,6 @@ class Results:
         raise KeyError(f"{self.path}: no case {name}, repeat {repeat}")
 
     def missing(self) -> list[str]:
-        """Planned names without a result."""
-        found = {case.name for case in self.cases}
+        """Planned names without a result; a case within which the run was stopped has none."""
+        found = {case.name for case in self.cases if not case.value("stopped")}
         return [name for run in self.runs for name in run.planned if name not in found]

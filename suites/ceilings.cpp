@@ -201,7 +201,7 @@ Suite ceilings_suite() {
                   auto* communicator = work.communicates ? &session.communicator() : nullptr;
                   return run_ceiling(work, session.device(), session.world(), communicator);
                 };
-                workload.recover = [&session] { session.drop_communicator(); };
+                workload.recover = [&session] { return session.recover(); };
                 workload.describe = [&session](const Case& work, CaseRecord& row) {
                   describe(session, work, row);
                 };

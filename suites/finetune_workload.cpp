@@ -63,7 +63,7 @@ Suite finetune_suite() {
             workload.run = [&session, instrumented](const Case& work) {
               return run_case(session, work, instrumented);
             };
-            workload.recover = [&session] { session.drop_communicator(); };
+            workload.recover = [&session] { return session.recover(); };
             workload.describe = [&session](const Case& work, CaseRecord& row) {
               describe(session, work, row);
             };

@@ -2,15 +2,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/options.h"
 #include "compiling.h"
+#include "core/fault.h"
 #include "core/text.h"
 #include "ddp.h"
 #include "launch/launched.h"
+#include "launch/stop_signal.h"
+#include "launch/watchdog.h"
 #include "result/result_file.h"
 #include "result/statistics.h"
 #include "run/agreement.h"
@@ -45,7 +50,7 @@ const Suite& find_suite(const std::string& name) {
 }
 
 int report(const std::string& message, int code, bool speak) {
-  if (speak) std::cerr << "trainsuite: " << message << std::endl;
+  if (speak) std::cerr << fmt::format("trainsuite: {}\n", message) << std::flush;  // one write
   return code;
 }
 
@@ -102,14 +107,30 @@ void show_plan(Session& session, const Options& options, const std::vector<Case>
   std::cout << std::endl;
 }
 
+/// On rank 0 what --resume goes on with; empty elsewhere, and where there is no such file yet.
+std::optional<EarlierFile> read_earlier_file(World& world, const Options& options) {
+  std::optional<EarlierFile> earlier;
+  all_or_none(world, [&] {
+    if (!world.is_root() || !options.resume || !std::filesystem::exists(options.out)) return;
+    earlier = read_earlier(options.out);
+  });
+  return earlier;
+}
+
 /// On rank 0 the file that the rows will go to; null elsewhere.
 std::unique_ptr<ResultFile> open_file(World& world, Session& session, const Options& options,
-                                      const std::vector<Case>& cases) {
+                                      const std::vector<Case>& cases,
+                                      const std::optional<EarlierFile>& earlier) {
   std::unique_ptr<ResultFile> file;
   all_or_none(world, [&] {
     if (!world.is_root()) return;
     auto& run = session.run_record();
     for (const auto& one : cases) run.planned.push_back(one.name());
+    if (earlier) {
+      check_resumable(*earlier, run, cases, recorded_settings(options));
+      file = ResultFile::resume(options.out, run);
+      return;
+    }
     file = options.out.empty() ? ResultFile::create_default(options.suite, run)
                                : ResultFile::create(options.out, run);
   });
@@ -149,18 +170,46 @@ void print_rows(const Suite& suite, const Options& options, const std::vector<Ca
   std::cout << std::flush;
 }
 
+/// The flags, and the fault that was asked for.
+Settings row_settings(const Options& options) {
+  auto settings = recorded_settings(options);
+  if (const auto fault = fault_of_environment()) settings.push_back({"fault", to_text(*fault)});
+  return settings;
+}
+
+std::string how_to_go_on(const std::string& path) {
+  return fmt::format("what is finished is in {0}; --out {0} --resume runs the rest", path);
+}
+
+WatchdogOptions watchdog_options(const Options& options,
+                                 std::chrono::steady_clock::time_point begin) {
+  WatchdogOptions watchdog;
+  watchdog.leave_seconds = std::clamp(options.time_limit_seconds, 5.0, watchdog.leave_seconds);
+  watchdog.signal = stop_signal;
+  if (!options.total_time_limit_seconds) return watchdog;
+  watchdog.time_over = [begin, limit = *options.total_time_limit_seconds] {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (taken.count() < limit) return std::optional<Stop>();
+    return std::optional<Stop>({1, fmt::format("--total-time-limit {:.6g} s", limit), true});
+  };
+  return watchdog;
+}
+
 int run_suite(World& world, const Options& options, const std::vector<std::string>& argv) {
+  const auto begin = std::chrono::steady_clock::now();
   const auto& suite = find_suite(options.suite);
   world.set_deadline(options.time_limit_seconds + 60);  // of waits outside cases
   all_or_none(world, [&] {                              // before anything that takes time
-    if (world.is_root() && !options.plan && !options.out.empty()) {
+    const bool goes_on = options.resume && std::filesystem::exists(options.out);
+    if (world.is_root() && !options.plan && !options.out.empty() && !goes_on) {
       ResultFile::check_creatable(options.out);
     }
   });
   Session session(world, options, argv);
   auto cases = selected_cases(suite, options, session.device().cuda, world.size());
   session.check_same_cases(cases);
-  session.resolve_kernels(cases);
+  const auto earlier = read_earlier_file(world, options);
+  session.resolve_kernels(cases, earlier ? &*earlier : nullptr);
   skip_graph_rows(cases, session.device().cuda, session.comm_kind());
   if (!options.plan) check_compiling(session, options, cases);
   add_expectations(session, suite, options, cases);
@@ -169,24 +218,34 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
     if (world.is_root()) show_plan(session, options, cases, free_bytes, "");
     return 0;
   }
-  const auto file = open_file(world, session, options, cases);
+  const auto file = open_file(world, session, options, cases, earlier);
+  const auto done = earlier_cases_from_text(world.broadcast(
+      to_text(earlier ? earlier_cases(*earlier, suite.name, options.retry) : EarlierCases())));
   if (world.is_root() && !options.json)
     show_plan(session, options, cases, free_bytes, file->path());
+  note_stop_signals();  // before this point a signal ends the process: nothing is measured yet
   const auto show = [&](const std::vector<CaseRecord>& rows) {
     print_rows(suite, options, rows,
                {session.device().cuda, session.run_record().ranks, file->path()});
   };
-  const auto rows = run_plan(world, cases, suite.workload(session, options),
-                             {.order = order_options(options),
-                              .settings = recorded_settings(options),
-                              .case_seconds = options.time_limit_seconds,
-                              .interrupted = show,
-                              .quiet = options.json},
-                             file.get());
+  const auto result = run_plan(world, cases, suite.workload(session, options),
+                               {.order = order_options(options),
+                                .settings = row_settings(options),
+                                .case_seconds = options.time_limit_seconds,
+                                .interrupted = show,
+                                .quiet = options.json,
+                                .watchdog = watchdog_options(options, begin),
+                                .earlier = done,
+                                .how_to_go_on = file ? how_to_go_on(file->path()) : ""},
+                               file.get());
   if (!world.is_root()) return std::stoi(world.broadcast({}));
   file->finish();
-  show(rows);
-  int code = exit_status(rows);
+  show(result.rows);
+  int code = exit_status(result.rows);
+  if (result.stop) {
+    code = report(fmt::format("stopped by {}; {}", result.stop->reason, how_to_go_on(file->path())),
+                  result.stop->exit_code, true);
+  }
   if (!std::cout) {
     code = report(
         fmt::format("standard output is closed or full; the results are in {}", file->path()), 1,

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/fault.h"
 #include "launch/same_everywhere.h"
 #include "machine.h"
 #include "model/attention.h"
@@ -17,6 +18,8 @@
 
 namespace trainsuite {
 namespace {
+
+constexpr double device_patience_seconds = 10;  // to finish what is queued after a failure
 
 /// Rank 0's first word of each host; hosts in order of their first rank.
 std::vector<HostIdentity> unique_hosts(const std::vector<std::string>& texts) {
@@ -39,12 +42,32 @@ Settings fingerprint(const Options& options, const Choice& choice) {
   settings.push_back({"communicator", choice.comm});
   settings.push_back({"--plan", options.plan});
   settings.push_back({"--json", options.json});
+  const auto fault = fault_of_environment();
+  settings.push_back({"TRAINSUITE_FAULT", fault ? to_text(*fault) : std::string("none")});
   return settings;
 }
 
 /// Cases of one key share their attention's shape.
 std::string kernel_key(const Case& one) {
   return fmt::format("{}/{}/{}/{}", one.size, one.micro_batch, one.sequence, one.precision);
+}
+
+/// The attention kernels that rows of earlier runs were measured with.
+std::map<std::string, std::string> kernels_of(const EarlierFile& file) {
+  std::map<std::string, std::string> kernels;
+  for (const auto& row : file.rows) {
+    const auto* micro_batch = find_value(row.attributes, "micro_batch");
+    const auto* sequence = find_value(row.attributes, "sequence");
+    const auto attention = text_of(row.attributes, "attention");
+    if (!micro_batch || !sequence || attention.empty()) continue;
+    Case one;
+    one.size = text_of(row.attributes, "size");
+    one.precision = text_of(row.attributes, "precision");
+    one.micro_batch = std::get<std::int64_t>(*micro_batch);
+    one.sequence = std::get<std::int64_t>(*sequence);
+    kernels[kernel_key(one)] = attention;
+  }
+  return kernels;
 }
 
 /// Kernels that give the same bits each time; those that cannot throw. Before the first CUDA call.
@@ -82,6 +105,9 @@ Session::Session(World& world, const Options& options, const std::vector<std::st
     activate_device(device_, options.memory_limit_gib);
     affinity_ = apply_affinity(device_, world.local_rank(), world.local_size());
     notes_ = apply_link({.link = options.link, .interface = options.interface});
+    if (const auto fault = fault_of_environment()) {
+      notes_.push_back("TRAINSUITE_FAULT makes a fault on purpose: " + to_text(*fault));
+    }
   });
   check_same_everywhere(world, fingerprint(options, {device_.cuda, comm_kind_}));
   identify(argv);
@@ -169,25 +195,26 @@ Communicator& Session::communicator() {
   return *communicator_;
 }
 
-void Session::drop_communicator() {
+std::string Session::recover() {
   if (communicator_) communicator_->abort();
   communicator_.reset();
+  return device_fault(device_, device_patience_seconds);
 }
 
-void Session::resolve_kernels(std::vector<Case>& cases) {
-  std::map<std::string, std::string> fastest;  // by shape
+void Session::resolve_kernels(std::vector<Case>& cases, const EarlierFile* earlier) {
+  auto fastest = earlier ? kernels_of(*earlier) : std::map<std::string, std::string>();  // by shape
   std::string packed;
   all_or_none(world_, [&] {
     if (!world_.is_root()) return;
     for (const auto& one : cases) {
       if (one.attention != "auto") continue;
+      if (fastest.contains(kernel_key(one))) continue;
       if (options_.deterministic && device_.cuda) {
         fastest[kernel_key(one)] = "flash";
         continue;
       }
       const auto heads = attention_heads(one);
       const auto key = kernel_key(one);
-      if (fastest.contains(key)) continue;
       const auto dtype = one.precision == "bf16" ? at::kBFloat16 : at::kFloat;
       fastest[key] = fastest_attention(device_.torch_device(), dtype, one.micro_batch, heads.count,
                                        one.sequence, heads.width);

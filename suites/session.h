@@ -11,6 +11,7 @@
 #include "device/telemetry.h"
 #include "launch/world.h"
 #include "result/ceilings_file.h"
+#include "result/earlier_file.h"
 #include "result/record.h"
 #include "run/case.h"
 
@@ -42,8 +43,9 @@ class Session {
   Communicator& communicator();
   /// What NCCL says that it chose, on rank 0 once it has communicated; empty elsewhere.
   Settings nccl_choices() const;
-  /// After a failure: the communicator is aborted; the next use makes a new one.
-  void drop_communicator();
+  /// After a failure: the communicator is aborted; the next use makes a new one. Returns why this
+  /// process's device is of no more use, empty where it is.
+  std::string recover();
 
   /// Samples this rank's GPU and host; null with --telemetry off.
   Telemetry* telemetry() { return telemetry_.get(); }
@@ -63,7 +65,8 @@ class Session {
   void check_same_cases(const std::vector<Case>& cases);
 
   /// Replaces "auto" in the cases' kernels by what runs: rank 0 measures, all ranks take its word.
-  void resolve_kernels(std::vector<Case>& cases);
+  /// Where a file is gone on with (`earlier` on rank 0, null elsewhere), what it holds is kept.
+  void resolve_kernels(std::vector<Case>& cases, const EarlierFile* earlier);
 
  private:
   void identify(const std::vector<std::string>& argv);

@@ -61,7 +61,7 @@ Workload training_workload(Session& session, const Options& options) {
                              instrumented && work.instrumented,
                              work.instrumented ? session.telemetry() : nullptr, choice);
   };
-  workload.recover = [&session] { session.drop_communicator(); };
+  workload.recover = [&session] { return session.recover(); };
   workload.describe = [&session](const Case& work, CaseRecord& row) {
     describe(session, work, row);
   };

@@ -181,6 +181,12 @@ Options parse_options(int argc, const char* const* argv, const std::vector<std::
     fail<UsageError>("no suite is given; use trainsuite SUITE [flags]. Suites: {}",
                      join(suites, ", "));
   }
+  if (options.resume && options.out.empty()) {
+    fail<UsageError>("--resume goes on with a file; name it with --out FILE");
+  }
+  if (options.retry && !options.resume) {
+    fail<UsageError>("--retry runs again what failed in a file; add --resume");
+  }
   if (options.plan && options.json) {
     fail<UsageError>("--plan prints for people; leave --json out");
   }

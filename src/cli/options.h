@@ -59,7 +59,10 @@ struct Options {
   bool cold = false;
   // result
   std::string out;
+  bool resume = false;
+  bool retry = false;
   double time_limit_seconds = 1800;  // a case
+  std::optional<double> total_time_limit_seconds;
   bool json = false;
   std::string ceilings;  // result file whose measured peak MFU is of
 };

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "comm/communicator.h"
@@ -21,6 +22,7 @@ namespace {
 
 // A call is enqueued within microseconds; sleeping for it would delay the step.
 constexpr double busy_seconds = 1e-3;
+constexpr double longest_call_seconds = 2;
 constexpr double release_seconds = 10;  // for a communicator to end, in order or aborted
 
 ncclDataType_t nccl_type(const at::Tensor& tensor) {
@@ -45,17 +47,20 @@ class NcclCommunicator : public Communicator {
   NcclCommunicator(World& world, const CommunicatorOptions& options) : world_(world) {
     device_ = c10::cuda::current_device();
     patience_.busy_seconds = busy_seconds;
+    release_ = world_.on_failure([this] { abort(); });
     try {
       connect(options.init_seconds);
       token_ = at::ones({1}, at::TensorOptions().dtype(at::kLong).device(
                                  c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device_))));
     } catch (...) {
+      world_.forget_release(release_);
       abort();
       throw;
     }
   }
 
   ~NcclCommunicator() override {
+    world_.forget_release(release_);  // after it no other thread knows this object
     if (comm_ == nullptr) return;
     if (std::uncaught_exceptions() > 0 || failure_known() || !finalize()) abort();
   }
@@ -69,8 +74,10 @@ class NcclCommunicator : public Communicator {
     guarded("nccl broadcast", [&] {
       check_cuda_tensor(tensor);
       void* data = tensor.data_ptr();
-      settle(ncclBroadcast(data, data, static_cast<size_t>(tensor.numel()), nccl_type(tensor), root,
-                           comm_, stream()));
+      enqueue([&](ncclComm_t comm) {
+        return ncclBroadcast(data, data, static_cast<size_t>(tensor.numel()), nccl_type(tensor),
+                             root, comm, stream());
+      });
     });
   }
 
@@ -78,8 +85,10 @@ class NcclCommunicator : public Communicator {
     guarded("nccl all_reduce", [&] {
       check_cuda_tensor(tensor);
       void* data = tensor.data_ptr();
-      settle(ncclAllReduce(data, data, static_cast<size_t>(tensor.numel()), nccl_type(tensor),
-                           ncclSum, comm_, stream()));
+      enqueue([&](ncclComm_t comm) {
+        return ncclAllReduce(data, data, static_cast<size_t>(tensor.numel()), nccl_type(tensor),
+                             ncclSum, comm, stream());
+      });
     });
   }
 
@@ -87,8 +96,10 @@ class NcclCommunicator : public Communicator {
     guarded("nccl all_gather", [&] {
       check_gathered(mine, gathered, size(), call_);
       check_cuda_tensor(mine);
-      settle(ncclAllGather(mine.data_ptr(), gathered.data_ptr(), static_cast<size_t>(mine.numel()),
-                           nccl_type(mine), comm_, stream()));
+      enqueue([&](ncclComm_t comm) {
+        return ncclAllGather(mine.data_ptr(), gathered.data_ptr(),
+                             static_cast<size_t>(mine.numel()), nccl_type(mine), comm, stream());
+      });
     });
   }
 
@@ -96,8 +107,10 @@ class NcclCommunicator : public Communicator {
     guarded("nccl reduce_scatter", [&] {
       check_gathered(sum, mine, size(), call_);
       check_cuda_tensor(mine);
-      settle(ncclReduceScatter(mine.data_ptr(), sum.data_ptr(), static_cast<size_t>(sum.numel()),
-                               nccl_type(mine), ncclSum, comm_, stream()));
+      enqueue([&](ncclComm_t comm) {
+        return ncclReduceScatter(mine.data_ptr(), sum.data_ptr(), static_cast<size_t>(sum.numel()),
+                                 nccl_type(mine), ncclSum, comm, stream());
+      });
     });
   }
 
@@ -106,17 +119,22 @@ class NcclCommunicator : public Communicator {
       check_cuda_tensor(mine);
       check_cuda_tensor(theirs);
       const auto count = static_cast<size_t>(mine.numel());
-      check_result(ncclGroupStart());
-      check_result(ncclSend(mine.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
-      check_result(ncclRecv(theirs.data_ptr(), count, nccl_type(mine), peer, comm_, stream()));
-      settle(ncclGroupEnd());
+      enqueue([&](ncclComm_t comm) {
+        check_result(ncclGroupStart(), comm);
+        check_result(ncclSend(mine.data_ptr(), count, nccl_type(mine), peer, comm, stream()), comm);
+        check_result(ncclRecv(theirs.data_ptr(), count, nccl_type(mine), peer, comm, stream()),
+                     comm);
+        return ncclGroupEnd();
+      });
     });
   }
 
   void barrier() override {
     guarded("nccl barrier", [&] {
       void* data = token_.data_ptr();
-      settle(ncclAllReduce(data, data, 1, ncclInt64, ncclMax, comm_, stream()));
+      enqueue([&](ncclComm_t comm) {
+        return ncclAllReduce(data, data, 1, ncclInt64, ncclMax, comm, stream());
+      });
       wait_for_stream();
     });
   }
@@ -132,11 +150,12 @@ class NcclCommunicator : public Communicator {
     guarded("nccl check", [&] { in_progress(); });
   }
 
-  // In a thread of its own: NCCL gives no handle to poll while it frees a communicator.
+  // Called by the training thread or, to free that one from what it waits for, by the watchdog's.
+  // The freeing has a thread of its own: NCCL gives no handle to poll.
   void abort() noexcept override {
-    if (comm_ == nullptr) return;
-    const ncclComm_t comm = std::exchange(comm_, nullptr);
     try {
+      const ncclComm_t comm = take_comm();
+      if (comm == nullptr) return;
       ends_within(release_seconds, [comm, device = device_] {
         (void)cudaSetDevice(device);
         (void)ncclCommAbort(comm);
@@ -148,16 +167,39 @@ class NcclCommunicator : public Communicator {
 
  private:
   /// Runs a call; on any exception the communicator is aborted, which also frees the stream from
-  /// collectives that other ranks never joined.
+  /// collectives that other ranks never joined. An error that another rank's failure brought about
+  /// is told as PeerFailed.
   void guarded(const char* call, const std::function<void()>& work) {
-    if (comm_ == nullptr) fail("{}: this communicator was abandoned after a failure", call);
+    if (abandoned_) fail("{}: this communicator was abandoned after a failure", call);
     call_ = call;
     try {
       work();
     } catch (...) {
+      abandoned_ = true;
       abort();
+      world_.check_peers();
       throw;
     }
+  }
+
+  /// NCCL is called with the communicator, which the watchdog cannot free meanwhile.
+  template <class Call>
+  auto with_comm(Call call) const {
+    const std::lock_guard lock(use_);
+    if (comm_ == nullptr) fail("{}: this communicator was abandoned after a failure", call_);
+    return call(comm_);
+  }
+
+  /// A call that blocks within NCCL must not keep the watchdog from aborting it.
+  ncclComm_t take_comm() {
+    std::unique_lock lock(use_, std::defer_lock);
+    (void)lock.try_lock_for(std::chrono::duration<double>(longest_call_seconds));
+    return std::exchange(comm_, nullptr);
+  }
+
+  template <class Call>
+  void enqueue(Call call) {
+    settle(with_comm(call));
   }
 
   void connect(double seconds) {
@@ -176,7 +218,12 @@ class NcclCommunicator : public Communicator {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     patience_.deadline_seconds = seconds;
-    settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config));
+    ncclResult_t begun = ncclSuccess;
+    {
+      const std::lock_guard lock(use_);
+      begun = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+    }
+    settle(begun);
     patience_.deadline_seconds = 0;
   }
 
@@ -192,23 +239,27 @@ class NcclCommunicator : public Communicator {
 
   /// The state of the communicator; throws its asynchronous error.
   bool in_progress() const {
-    ncclResult_t state = ncclSuccess;
-    check_result(ncclCommGetAsyncError(comm_, &state));
-    check_result(state);
-    return state == ncclInProgress;
+    return with_comm([this](ncclComm_t comm) {
+      ncclResult_t state = ncclSuccess;
+      check_result(ncclCommGetAsyncError(comm, &state), comm);
+      check_result(state, comm);
+      return state == ncclInProgress;
+    });
   }
 
-  void check_result(ncclResult_t result) const {
+  void check_result(ncclResult_t result, ncclComm_t comm) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    const char* detail = ncclGetLastError(comm_);
+    const char* detail = comm == nullptr ? nullptr : ncclGetLastError(comm);
     fail("{}: {}{}{}", call_, ncclGetErrorString(result), detail && *detail ? ": " : "",
          detail ? detail : "");
   }
 
   /// Until the call is enqueued (or the set-up done), so that an event may be recorded after it.
   void settle(ncclResult_t result) {
-    check_result(result);
     if (result == ncclSuccess) return;
+    if (result != ncclInProgress) {
+      with_comm([&](ncclComm_t comm) { check_result(result, comm); });
+    }
     world_.poll([this] { return !in_progress(); }, call_, patience_);
   }
 
@@ -239,8 +290,8 @@ class NcclCommunicator : public Communicator {
     try {
       call_ = "nccl finalize";
       patience_.deadline_seconds = release_seconds;
-      settle(ncclCommFinalize(comm_));
-      const ncclComm_t comm = std::exchange(comm_, nullptr);
+      enqueue([](ncclComm_t comm) { return ncclCommFinalize(comm); });
+      const ncclComm_t comm = take_comm();
       return ends_within(release_seconds, [comm, device = device_] {
         (void)cudaSetDevice(device);
         (void)ncclCommDestroy(comm);
@@ -251,7 +302,10 @@ class NcclCommunicator : public Communicator {
   }
 
   World& world_;
+  mutable std::timed_mutex use_;  // of comm_
   ncclComm_t comm_ = nullptr;
+  bool abandoned_ = false;
+  int release_ = 0;
   int device_ = 0;
   at::Tensor token_;  // what barrier reduces
   Patience patience_;

@@ -45,6 +45,12 @@ class PeerFailed : public Error {
   using Error::Error;
 };
 
+/// All ranks agreed to stop here: a signal came, or the run's time is over.
+class Stopped : public Error {
+ public:
+  using Error::Error;
+};
+
 template <class E = Error, class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw E(fmt::format(format, std::forward<Args>(args)...));

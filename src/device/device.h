@@ -60,6 +60,10 @@ void activate_device(const DeviceInfo& device, std::optional<double> limit_gib);
 /// Bytes of the active GPU that are free now, what our allocator holds unused included.
 std::int64_t free_memory_bytes(const DeviceInfo& device);
 
+/// Why the device is of no more use to this process (a kernel that trapped, a lost GPU, work that
+/// does not end within `seconds`); empty where it is fine, and on a CPU.
+std::string device_fault(const DeviceInfo& device, double seconds);
+
 /// How this rank was bound to cores, and what was done about it.
 struct Affinity {
   std::vector<int> cores;  // cores this rank runs on

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <thread>
 
@@ -19,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double longest_sleep_seconds = 5e-3;
 constexpr double leave_after_failure_seconds = 10;
+constexpr unsigned longest_abort_seconds = 10;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -123,12 +125,32 @@ void World::wait(MPI_Request& request, const char* what, const Patience& patienc
   poll(done, what, patience);
 }
 
+void World::enter(const char* phase, std::int64_t step) {
+  phase_ = phase;
+  step_ = step;
+  entered_ = Clock::now();
+}
+
+Activity World::activity() const {
+  return {phase_.load(), step_.load(), seconds_since(entered_.load())};
+}
+
+void World::pass_gate(std::int64_t index) {
+  const auto wait = [this](const std::function<bool()>& decided) {
+    poll(decided, "the ranks to agree on the step to stop before");
+  };
+  if (!stop_gate_.stops_before(index, wait)) return;
+  fail<Stopped>("stopped before step {}", index);
+}
+
 void World::abort(int code, const std::string& message) {
   // One write, so that lines of several ranks do not mix.
   const std::string line = fmt::format("trainsuite: rank {} on {}: {}\n", rank_, host_, message);
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, code);
+  std::signal(SIGALRM, SIG_DFL);
+  alarm(longest_abort_seconds);                    // ends this rank where MPI_Abort itself hangs
+  if (size_ > 1) MPI_Abort(MPI_COMM_WORLD, code);  // alone it would only add lines of its own
   _exit(code);
 }
 

@@ -2,6 +2,7 @@
 // The MPI session: who is here, and talking among ranks outside the measured path.
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,9 +10,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "launch/stop_gate.h"
 
 namespace trainsuite {
 
@@ -21,6 +25,16 @@ struct Patience {
   double busy_seconds = 50e-6;
   double deadline_seconds = 0;             // 0: World::deadline()
   std::function<std::string()> awaited{};  // for the Timeout's text: which ranks are missing
+};
+
+/// The phase of a rank that has ended a case, or given it up, and comes to the others.
+inline constexpr const char* leaving_phase = "leaving the case";
+
+/// What a rank is doing, for words about one that is late.
+struct Activity {
+  const char* phase = "set-up";
+  std::int64_t step = -1;  // -1: outside the loop
+  double seconds = 0;      // since it began that
 };
 
 /// Throws Error in words unless `provided` is MPI_THREAD_MULTIPLE.
@@ -79,14 +93,37 @@ class World {
   /// case in which it is reported, so a rank that is ahead cannot disturb one that still finishes
   /// the case before. From now on check_peers() and waits throw Timeout once the case has taken
   /// `limit_seconds` (0: no limit).
-  void begin_case(double limit_seconds = 0);
+  /// `trains`: this rank passes the stop gate before each of its steps.
+  void begin_case(double limit_seconds = 0, bool trains = false);
   /// A rank whose work is done waits longer, so that the late rank speaks first.
-  void extend_case(double seconds) { case_limit_seconds_ += seconds; }
+  void extend_case(double seconds) { case_limit_seconds_ = case_limit_seconds_ + seconds; }
   /// The case's limit alone, without talking: cheap enough for every step.
   void check_time() const;
   /// Collective: waits for all ranks, forgets their failures and makes a fresh communicator for
   /// barrier, broadcast and gather. Throws Timeout naming the ranks that did not come.
   void clear_failures();
+
+  /// What this rank does from now on; `phase` is a literal. Cheap enough for every step.
+  void enter(const char* phase, std::int64_t step = -1);
+  Activity activity() const;
+  /// Before step `index`: throws Stopped where all ranks agreed to stop there.
+  void pass_gate(std::int64_t index);
+  StopGate& stop_gate() { return stop_gate_; }
+
+  /// For the watchdog, from its own thread. The case that begin_case() began last, counted.
+  std::int64_t epoch();
+  /// Whether a failure of that case is known, this rank's own included.
+  bool failed_in(std::int64_t epoch);
+  /// Seconds by which the case is over its limit; 0 where it is not.
+  double overdue_seconds() const;
+  /// As report_failure, if the case is still `epoch`; this rank's own waits end too.
+  void report_for_case(std::int64_t epoch, const std::string& reason);
+  /// A failure of the present case is known: calls what on_failure() was given before it.
+  void free_blocked();
+  /// `release` frees this rank's thread from calls that wait for other ranks within a library. It
+  /// is called from another thread, perhaps often. Returns what forget_release() takes.
+  int on_failure(std::function<void()> release);
+  void forget_release(int number);
 
   /// Prints one line and ends all ranks. Never returns.
   [[noreturn]] void abort(int code, const std::string& message);
@@ -99,13 +136,18 @@ class World {
   std::vector<std::string> gather_texts(const std::string& text, bool everywhere);
   void wait_keeping(MPI_Request& request, const char* what, std::shared_ptr<void> buffers);
   void collect_notices();
+  void send_notice(const std::string& reason);
   MPI_Comm duplicate_base();
 
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, thread_level_ = 0;
   std::string host_;
   double deadline_seconds_ = 1800;
-  double case_limit_seconds_ = 0;  // 0: none
-  std::chrono::steady_clock::time_point case_start_ = std::chrono::steady_clock::now();
+  std::atomic<double> case_limit_seconds_ = 0;  // 0: none
+  std::atomic<std::chrono::steady_clock::time_point> case_start_ = std::chrono::steady_clock::now();
+  std::atomic<const char*> phase_ = Activity().phase;
+  std::atomic<std::int64_t> step_ = -1;
+  std::atomic<std::chrono::steady_clock::time_point> entered_ = std::chrono::steady_clock::now();
+  StopGate stop_gate_;
   MPI_Comm base_ = MPI_COMM_NULL;      // only duplicated, so its duplications always match
   MPI_Comm control_ = MPI_COMM_NULL;   // barrier, broadcast, gather; replaced after a failure
   MPI_Comm failures_ = MPI_COMM_NULL;  // point-to-point failure notices
@@ -115,6 +157,13 @@ class World {
   bool reported_ = false;   // this rank failed in this epoch
   std::map<std::int64_t, std::pair<int, std::string>> notices_;  // epoch -> first rank, reason
   std::list<std::string> sent_notices_;                          // alive until MPI has sent them
+  struct Release {
+    std::int64_t epoch;
+    std::function<void()> call;
+  };
+  std::mutex releases_mutex_;
+  std::map<int, Release> releases_;
+  int next_release_ = 0;
   std::vector<std::shared_ptr<void>> abandoned_;  // buffers of operations that never completed
 };
 

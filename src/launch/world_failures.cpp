@@ -1,4 +1,5 @@
 // Failure notices, the rendezvous that survives them, and what is made anew after one.
+#include <algorithm>
 #include <cstring>
 
 #include "core/check_mpi.h"
@@ -84,7 +85,17 @@ MPI_Comm World::duplicate() {
 
 void World::report_failure(const std::string& reason) {
   const std::lock_guard lock(notices_mutex_);
-  if (reported_) return;
+  if (!reported_) send_notice(reason);
+}
+
+void World::report_for_case(std::int64_t epoch, const std::string& reason) {
+  const std::lock_guard lock(notices_mutex_);
+  if (epoch != epoch_ || reported_) return;
+  send_notice(reason);
+  notices_.try_emplace(epoch_, rank_, reason);
+}
+
+void World::send_notice(const std::string& reason) {
   reported_ = true;
   std::string notice(sizeof epoch_, '\0');
   std::memcpy(notice.data(), &epoch_, sizeof epoch_);
@@ -139,20 +150,36 @@ bool World::failure_known() {
   return reported_ || notices_.contains(epoch_);
 }
 
-void World::begin_case(double limit_seconds) {
+void World::begin_case(double limit_seconds, bool trains) {
   const std::lock_guard lock(notices_mutex_);
   notices_.erase(notices_.begin(), notices_.upper_bound(epoch_));
   ++epoch_;
   reported_ = false;
   case_limit_seconds_ = limit_seconds;
   case_start_ = std::chrono::steady_clock::now();
+  stop_gate_.begin_case(epoch_, trains);
+}
+
+std::int64_t World::epoch() {
+  const std::lock_guard lock(notices_mutex_);
+  return epoch_;
+}
+
+bool World::failed_in(std::int64_t epoch) {
+  const std::lock_guard lock(notices_mutex_);
+  return epoch == epoch_ && (reported_ || notices_.contains(epoch_));
+}
+
+double World::overdue_seconds() const {
+  const double limit = case_limit_seconds_;
+  if (limit <= 0) return 0;
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - case_start_.load();
+  return std::max(0.0, taken.count() - limit);
 }
 
 void World::check_time() const {
-  if (case_limit_seconds_ <= 0) return;
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - case_start_;
-  if (taken.count() < case_limit_seconds_) return;
-  fail<Timeout>("the case took longer than {:.4g} s", case_limit_seconds_);
+  if (overdue_seconds() <= 0) return;
+  fail<Timeout>("the case took longer than {:.4g} s", case_limit_seconds_.load());
 }
 
 void World::clear_failures() {
@@ -160,6 +187,33 @@ void World::clear_failures() {
              deadline());
   control_ = duplicate_base();  // the old one may hold abandoned operations, so it is not freed
   begin_case();
+}
+
+void World::free_blocked() {
+  std::int64_t failed = 0;
+  {
+    const std::lock_guard lock(notices_mutex_);
+    collect_notices();
+    if (!reported_ && !notices_.contains(epoch_)) return;
+    failed = epoch_;
+  }
+  // What was registered since belongs to a later case.
+  const std::lock_guard lock(releases_mutex_);
+  for (auto& [number, release] : releases_) {
+    if (release.epoch <= failed) release.call();
+  }
+}
+
+int World::on_failure(std::function<void()> release) {
+  const std::int64_t now = epoch();
+  const std::lock_guard lock(releases_mutex_);
+  releases_[next_release_] = {now, std::move(release)};
+  return next_release_++;
+}
+
+void World::forget_release(int number) {
+  const std::lock_guard lock(releases_mutex_);
+  releases_.erase(number);
 }
 
 }  // namespace trainsuite

@@ -15,6 +15,8 @@ namespace trainsuite {
 
 namespace {
 
+constexpr off_t mark_offset = off_t{1} << 62;  // beyond any content
+
 [[noreturn]] void fail_to_write(const std::string& path, int code) {
   fail("cannot write {}: {}; the cases recorded before are kept", path, std::strerror(code));
 }
@@ -68,9 +70,8 @@ class TemporaryFile {
 
 }  // namespace
 
-HeldFile::HeldFile(const std::string& path)
-    : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) fail("cannot read {}: {}", path, std::strerror(errno));
+HeldFile::HeldFile(const std::string& path) : descriptor_(open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail("cannot open {}: {}", path, std::strerror(errno));
 }
 
 HeldFile::~HeldFile() {
@@ -82,6 +83,19 @@ bool HeldFile::lies_at(const std::string& path) const {
   }, held{};
   return fstat(descriptor_, &held) == 0 && stat(path.c_str(), &there) == 0 &&
          there.st_dev == held.st_dev && there.st_ino == held.st_ino;
+}
+
+bool HeldFile::mark_used() const {
+  struct flock mark {};
+  mark.l_type = F_WRLCK;
+  mark.l_whence = SEEK_SET;
+  mark.l_start = mark_offset;
+  mark.l_len = 1;
+  while (fcntl(descriptor_, F_OFD_SETLK, &mark) != 0) {
+    if (errno == EAGAIN || errno == EACCES) return false;
+    if (errno != EINTR) return true;
+  }
+  return true;
 }
 
 std::string folder_of(const std::string& path) {
@@ -97,29 +111,34 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.{}.{}.{:08x}.tmp", folder, base, getpid(), std::random_device()());
 }
 
-bool create_exclusively(const std::string& path, const Bytes& content) {
+std::optional<HeldFile> create_exclusively(const std::string& path, const Bytes& content) {
   TemporaryFile temporary(path, fail_to_create);
   temporary.write_synced(content);
+  HeldFile held(temporary.name());
+  held.mark_used();  // before the name is there for others to find
   if (link(temporary.name().c_str(), path.c_str()) != 0) {
-    if (errno == EEXIST) return false;
+    if (errno == EEXIST) return std::nullopt;
     // File systems without hard links: claim the name, then put the content in its place.
     const int claim = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (claim < 0 && errno == EEXIST) return false;
+    if (claim < 0 && errno == EEXIST) return std::nullopt;
     if (claim < 0) fail_to_create(path, errno);
     close(claim);
     if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_create(path, errno);
     temporary.release();
   }
   sync_folder(folder_of(path));
-  return true;
+  return held;
 }
 
-void replace_durably(const std::string& path, const Bytes& content) {
+HeldFile replace_durably(const std::string& path, const Bytes& content) {
   TemporaryFile temporary(path, fail_to_write);
   temporary.write_synced(content);
+  HeldFile held(temporary.name());
+  held.mark_used();
   if (rename(temporary.name().c_str(), path.c_str()) != 0) fail_to_write(path, errno);
   temporary.release();
   sync_folder(folder_of(path));
+  return held;
 }
 
 Bytes read_whole(const std::string& path) {

@@ -1,6 +1,7 @@
 #pragma once
 // Whole files that appear at once and stay: write beside, sync, rename, sync the folder.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,10 @@ class HeldFile {
   }
   /// Whether `path` still names that file.
   bool lies_at(const std::string& path) const;
+  /// Marks the file as in use until this object ends or the process does; true where it is marked,
+  /// or where the file system has no locks. False: another process has marked it. HDF5's own locks
+  /// are of another kind, so readers are not kept out (on NFS they are).
+  bool mark_used() const;
 
  private:
   void swap(HeldFile& other) noexcept { std::swap(descriptor_, other.descriptor_); }
@@ -36,13 +41,13 @@ std::string folder_of(const std::string& path);
 /// than `path`.
 std::string temporary_name(const std::string& path);
 
-/// Creates `path` with that content; durable on return. False when the path is taken, which is
-/// then untouched. Throws Error naming the path when it cannot be written.
-bool create_exclusively(const std::string& path, const Bytes& content);
+/// Creates `path` with that content, marked as used; durable on return. Empty when the path is
+/// taken, which is then untouched. Throws Error naming the path when it cannot be written.
+std::optional<HeldFile> create_exclusively(const std::string& path, const Bytes& content);
 
-/// Puts that content at `path`, in place of what is there; durable on return. Throws Error naming
-/// the path; what was there is then still there.
-void replace_durably(const std::string& path, const Bytes& content);
+/// Puts that content at `path`, in place of what is there, marked as used; durable on return.
+/// Throws Error naming the path; what was there is then still there.
+HeldFile replace_durably(const std::string& path, const Bytes& content);
 
 Bytes read_whole(const std::string& path);
 

@@ -144,7 +144,7 @@ void put_root(H5::H5File& file, const std::string& file_id) {
 }
 
 void put_run(H5::H5File& file, std::int64_t number, const RunRecord& run) {
-  file.createGroup("runs");
+  open_or_create(file, "runs");
   H5::Group group = file.createGroup(fmt::format("runs/{}", number));
   Settings attributes = run.attributes;
   attributes.push_back({"created_utc", run.created_utc});

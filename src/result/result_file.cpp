@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "result/durable_file.h"
+#include "result/earlier_file.h"
 #include "result/hdf5_image.h"
 #include "result/hdf5_layout.h"
 
@@ -36,8 +37,34 @@ class DurableResultFile : public ResultFile {
       put_root(file, file_id_);
       put_run(file, 0, run);
     });
-    if (!create_exclusively(path_, image)) check_creatable(path_);
-    remember(std::move(image));
+    auto held = create_exclusively(path_, image);
+    if (!held) {
+      check_creatable(path_);
+      fail("{} was created and removed by another program meanwhile; try again", path_);
+    }
+    remember(std::move(image), std::move(*held));
+  }
+
+  /// `held` is the file of the runs before, marked as used.
+  DurableResultFile(const std::string& path, HeldFile held, const RunRecord& run,
+                    std::size_t small_file_bytes)
+      : path_(path),
+        parts_folder_(path + ".parts"),
+        small_file_bytes_(small_file_bytes),
+        file_id_(read_earlier(path).file_id),
+        held_(std::move(held)) {
+    parts_ = part_files(path);
+    run_number_ = static_cast<std::int64_t>(read_earlier(path).runs.size());
+    replace_main([&](H5::H5File& file) {
+      for (const std::string& part : parts_)
+        read_image(read_whole(part), [&](H5::H5File& source) { copy_cases(source, file); });
+      put_run(file, run_number_, run);
+      set_complete(file, false);
+      take_stock(read_earlier(file));
+    });
+    for (const std::string& part : parts_) unlink(part.c_str());
+    parts_.clear();
+    rmdir(parts_folder_.c_str());
   }
 
   const std::string& path() const override { return path_; }
@@ -47,11 +74,12 @@ class DurableResultFile : public ResultFile {
     const std::string row = case_path(record);
     if (rows_.contains(row)) fail("{}: {} is already recorded", path_, row);
     if (main_bytes_ < small_file_bytes_)
-      replace_main([&](H5::H5File& file) { put_case(file, 0, record); });
+      replace_main([&](H5::H5File& file) { put_case(file, run_number_, record); });
     else
       append_part(record);
     rows_.insert(row);
-    planned_.erase(record.name);
+    const Value* stopped = find_value(record.results, "stopped");
+    if (stopped == nullptr) planned_.erase(record.name);
     if (parts_.empty() || 2 * parts_bytes_ < main_bytes_) return;
     try {
       join_parts(false);
@@ -72,10 +100,19 @@ class DurableResultFile : public ResultFile {
   }
 
  private:
-  void remember(Bytes image) {
+  void remember(Bytes image, HeldFile held) {
     main_bytes_ = image.size();
     image_ = main_bytes_ < small_file_bytes_ ? std::move(image) : Bytes();
-    held_ = HeldFile(path_);
+    held_ = std::move(held);
+  }
+
+  void take_stock(const EarlierFile& earlier) {
+    for (const EarlierRun& run : earlier.runs)
+      planned_.insert(run.planned.begin(), run.planned.end());
+    for (const EarlierRow& row : earlier.rows) {
+      rows_.insert(fmt::format("{}/{}/{}", row.suite, row.name, row.repeat));
+      if (!was_stopped(row)) planned_.erase(row.name);
+    }
   }
 
   /// Another run's file at our path must not be overwritten.
@@ -88,14 +125,14 @@ class DurableResultFile : public ResultFile {
   void replace_main(const FileChange& change) {
     check_ours();
     Bytes image = changed_image(image_.empty() ? read_whole(path_) : image_, change);
-    replace_durably(path_, image);
-    remember(std::move(image));
+    HeldFile held = replace_durably(path_, image);
+    remember(std::move(image), std::move(held));
   }
 
   void append_part(const CaseRecord& record) {
     const Bytes image = new_image([&](H5::H5File& file) {
       put_root(file, file_id_);
-      put_case(file, 0, record);
+      put_case(file, run_number_, record);
     });
     if (parts_made_ == 0) make_folder(parts_folder_);
     const std::string part = fmt::format("{}/{}.h5", parts_folder_, parts_made_);
@@ -126,6 +163,7 @@ class DurableResultFile : public ResultFile {
   std::mutex mutex_;               // a watchdog may write the row of a case that hangs
   std::set<std::string> planned_;  // names that still lack a result
   std::set<std::string> rows_;
+  std::int64_t run_number_ = 0;
   Bytes image_;  // the main file's content while it is small
   std::size_t main_bytes_ = 0, parts_bytes_ = 0;
   HeldFile held_;
@@ -150,6 +188,17 @@ std::unique_ptr<ResultFile> ResultFile::create_default(const std::string& suite,
       // Another run took the name between the look and the creation.
       if (attempt == 20) throw;
     }
+  }
+}
+
+std::unique_ptr<ResultFile> ResultFile::resume(const std::string& path, const RunRecord& run,
+                                               std::size_t small_file_bytes) {
+  for (;;) {
+    HeldFile held(path);
+    if (!held.mark_used())
+      fail<UsageError>("--resume: another run is writing {}; wait until it ends", path);
+    if (!held.lies_at(path)) continue;  // replaced meanwhile
+    return std::make_unique<DurableResultFile>(path, std::move(held), run, small_file_bytes);
   }
 }
 

@@ -27,6 +27,12 @@ class ResultFile {
   /// Throws UsageError, before anything is measured, when `path` cannot be created.
   static void check_creatable(const std::string& path);
 
+  /// Goes on with the file of earlier runs: joins its parts, keeps its rows, adds this run's
+  /// record. Throws UsageError where it is no result file or another run is using it.
+  static std::unique_ptr<ResultFile> resume(
+      const std::string& path, const RunRecord& run,
+      std::size_t small_file_bytes = default_small_file_bytes);
+
   virtual ~ResultFile() = default;
   virtual const std::string& path() const = 0;
   /// Adds one row durably: on return it survives kill -9. Throws Error when it cannot be written

@@ -39,6 +39,9 @@ Value value_from(const json& value) {
 std::string pack(const Outcome& outcome) {
   const json all{{"status", outcome.status},
                  {"reason", outcome.reason},
+                 {"phase", outcome.phase},
+                 {"step", outcome.step},
+                 {"lost", outcome.lost},
                  {"rank", outcome.record.rank},
                  {"series", to_json(outcome.record.series)},
                  {"telemetry", to_json(outcome.record.telemetry)},
@@ -50,6 +53,9 @@ std::string pack(const Outcome& outcome) {
 Outcome unpack(const std::string& bytes) {
   const auto all = json::from_cbor(bytes);
   Outcome outcome{all.at("status"), all.at("reason"), {}};
+  outcome.phase = all.at("phase");
+  outcome.step = all.at("step");
+  outcome.lost = all.at("lost");
   outcome.record.rank = all.at("rank");
   outcome.record.series = series_from(all.at("series"));
   outcome.record.telemetry = series_from(all.at("telemetry"));

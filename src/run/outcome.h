@@ -7,9 +7,12 @@
 namespace trainsuite {
 
 struct Outcome {
-  std::string status = "ok";  // ok|oom|failed|timeout|peer
+  std::string status = "ok";  // ok|oom|failed|timeout|peer|stopped
   std::string reason;
-  RankRecord record;  // meaningful when ok
+  RankRecord record;       // meaningful when ok
+  std::string phase = {};  // where it failed
+  std::int64_t step = -1;  // -1: outside the loop
+  std::string lost = {};   // why this process cannot run another case
 };
 
 /// Binary text (CBOR); NaN and infinities survive.

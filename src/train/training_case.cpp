@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/check_cuda.h"
+#include "core/fault.h"
 #include "device/memory_gauge.h"
 #include "model/attention.h"
 #include "result/statistics.h"
@@ -97,6 +98,7 @@ class TrainingCase {
   /// Names the phase in what is thrown, and tells memory exhaustion from other failures.
   template <class Body>
   void in(const char* phase, Body body) {
+    world_.enter(phase);
     try {
       body();
     } catch (const c10::OutOfMemoryError& error) {
@@ -133,14 +135,14 @@ class TrainingCase {
     communicator_ = connect_();
     wake_autograd();
     losses_ = at::zeros({total_steps()}, at::TensorOptions().device(device_.torch_device()));
-    begin();
+    prepare();
     add_facts(task_->facts());
     idle();
     if (const auto peak = gauge_.take()) set_up_peak_ = *peak;
     if (!work_.one_rank) world_.barrier();
   }
 
-  void begin() {
+  void prepare() {
     const auto place = work_.one_rank ? Placement{} : Placement{world_.rank(), world_.size()};
     task_.reset();
     task_ = make_task_(work_, device_, place, communicator_);
@@ -151,6 +153,7 @@ class TrainingCase {
 
   /// From asking for packages to the end of the first step. True where they had to be compiled.
   bool first_step(double& seconds) {
+    begin(0);
     const auto start = Clock::now();
     const bool compiled = packages_ && packages_->load();
     task_->use_parts(packages_ ? packages_->parts() : nullptr);
@@ -171,7 +174,7 @@ class TrainingCase {
       fact("first_step_seconds_cold", seconds);
       for (const auto& peak : peaks_) set_up_peak_ = larger(set_up_peak_, peak);
       peaks_.clear();
-      begin();
+      prepare();
       idle();
       first_step(seconds);
     }
@@ -187,6 +190,7 @@ class TrainingCase {
     task_->use_graph(graph());
     const auto loop_start = Clock::now();
     for (std::int64_t i = 1; i < total_steps(); ++i) {
+      begin(i);
       step(i);
       look_around();
     }
@@ -195,6 +199,19 @@ class TrainingCase {
     fact("loop_seconds", since(loop_start));
     if (telemetry_) telemetry_->end_loop();
     fact("loop_steps", total_steps() - 1);
+  }
+
+  void begin(std::int64_t index) {
+    world_.pass_gate(index);
+    world_.enter("training", index);
+    if (!fault_ || fault_->rank != world_.rank() || fault_->step != index) return;
+    if (!fault_->case_name.empty() && fault_->case_name != work_.name() &&
+        fault_->case_name != work_.recipe) {
+      return;
+    }
+    commit(*fault_);
+    if (fault_->kind == "nan") losses_->select(0, index).fill_(NAN);
+    if (fault_->kind == "assert") at::_assert_async(at::zeros({1}, losses_->options()));
   }
 
   /// Looking for failed peers polls MPI, which may give the core away: not in every short step.
@@ -317,6 +334,7 @@ class TrainingCase {
   Communicator* communicator_ = nullptr;
   bool instrumented_;
   Telemetry* telemetry_;
+  std::optional<Fault> fault_ = fault_of_environment();
   Clock::time_point last_look_ = Clock::now();
   MemoryGauge gauge_;
   MemoryPeak set_up_peak_;

@@ -212,3 +212,11 @@ def test_a_full_disk_keeps_every_row(tmp_path: Path, monkeypatch) -> None:
     writer.finish()
     assert [case.repeat for case in results.load(path).cases] == list(range(12))
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_a_case_that_a_run_was_stopped_in_lacks_its_result(tmp_path: Path) -> None:
+    stopped = results.CaseRecord("ddp", "tiny-a", status="skipped", reason="SIGTERM",
+                                 results={"stopped": True})
+    path = make_file(tmp_path / "a.h5", stopped, timed("tiny-b", [1.0]),
+                     planned=("tiny-a", "tiny-b"))
+    assert results.load(path).missing() == ["tiny-a"]

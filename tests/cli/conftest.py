@@ -12,6 +12,7 @@ import pytest
 
 CPU = {"CUDA_VISIBLE_DEVICES": ""}
 LAUNCH = {
+    "OMP_NUM_THREADS": "1",  # threads that wait for each other crawl on a busy machine
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1",

@@ -216,10 +216,12 @@ TEST(FlagTable, RecordedNamesAreTheFlagsOwnSaveForUnits) {
     }
   }
   EXPECT_EQ(not_recorded, (std::set<std::string>{"case", "size", "list", "plan", "version", "help",
-                                                 "out", "json"}));
-  EXPECT_EQ(renamed, (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
-                                                         {"time_limit", "time_limit_seconds"},
-                                                         {"until", "until_percent"}}));
+                                                 "out", "resume", "retry", "json"}));
+  EXPECT_EQ(renamed,
+            (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
+                                                {"time_limit", "time_limit_seconds"},
+                                                {"total_time_limit", "total_time_limit_seconds"},
+                                                {"until", "until_percent"}}));
 }
 
 TEST(FlagTable, DefaultsPassTheirOwnChecks) {
