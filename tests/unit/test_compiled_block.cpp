@@ -6,6 +6,7 @@
 
 #include "compile/remove_tree.h"
 #include "core/error.h"
+#include "model/gpt2.h"
 #include "train/compiled_parts.h"
 
 namespace trainsuite {
