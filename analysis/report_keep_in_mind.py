@@ -78,7 +78,8 @@ def savers_off(suite: Suite) -> Iterator[str]:
 
 def random_tokens(suite: Suite) -> Iterator[str]:
     """ddp and compile train on noise."""
-    from_file = suite.measured and all(row.settings.get("data") for row in suite.measured)
+    from_file = suite.measured and all(
+        row.settings.get("data", "synthetic") not in ("", "synthetic") for row in suite.measured)
     if suite.name in ("ddp", "compile") and not from_file:
         yield "Random tokens and random weights: throughput and memory, nothing about convergence"
 
@@ -153,7 +154,8 @@ def prices_move(suite: Suite) -> Iterator[str]:
 def loss_with_random_weights(suite: Suite) -> Iterator[str]:
     """finetune without --model."""
     if suite.name == "finetune" and any(
-            row.ok and row.cases and not row.settings.get("model") for row in suite.measured):
+            row.ok and row.cases and row.settings.get("model", "random") in ("", "random")
+            for row in suite.measured):
         yield "Rows without --model start from random weights: their held-out losses are not " \
               "comparable with those of a pretrained model"
 

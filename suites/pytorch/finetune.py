@@ -45,7 +45,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
     values = {
         "compile_mode": "compile" if case.compiled else "eager",
         "communicator": world.backend if world.size > 1 else "none",
-        "recipe_choice": options.recipe,
+        "recipe_flags": options.recipe,
         "tuned": case.tuned,
         "optimizer": "fused" if case.tuned else "foreach",  # of torch's AdamW
         "schedule": "cosine",
@@ -60,14 +60,13 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "kernels": "attention=sdpa loss=reference",
         "learning_rate": case.learning_rate,
         "loss_on": case.loss_on,
-        "checkpointing": case.checkpointing,
-        "packing": False,
+        "checkpointing": "on" if case.checkpointing else "off",
+        "packing": "off",
         "wire": "fp32" if world.size > 1 else "none",
         "global_batch": case.micro_batch * case.accumulate * world.size,
-        "data": finetune_data.Path(case.data).name if case.data else "",
-        "synthetic_data": case.data is None,
-        "random_weights": case.model is None,
-        "model": finetune_data.Path(case.model).name if case.model else "",
+        "data": case.data or "synthetic",
+        "model": case.model or "random",
+        "held_out_comparable": case.data is not None and case.model is not None,
     }
     if case.adapts:
         values |= {"lora_rank": case.lora_rank, "lora_alpha": case.lora_alpha}
@@ -79,6 +78,8 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
 def finish(row: CaseRecord, case: Case, ranks: list[Measured]) -> None:
     """Steps, finite losses, and whether the replicas stayed equal."""
     row.settings["steps"] = len(row.warmup) - case.warmup
+    for name in ("train_examples", "held_out", "vocabulary"):
+        row.settings[name] = row.results.pop(name)
     losses = [row.results.get(f"held_out_loss_{when}") for when in ("before", "after")]
     if any(loss is not None and not math.isfinite(loss) for loss in losses):
         row.status, row.reason = "failed", f"a held-out loss is not finite ({losses})"

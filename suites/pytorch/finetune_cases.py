@@ -6,7 +6,6 @@ import argparse
 from dataclasses import dataclass
 
 from flags import (
-    Once,
     Parser,
     above_zero,
     common_parser,
@@ -81,16 +80,16 @@ def parser() -> Parser:
                    help="published leaves the tuned rows out")
     p.add_argument("--execution", choices=("auto", "eager", "compile"), default="auto",
                    help="of tuned rows [auto: compile on GPUs]")
-    p.add_argument("--lora-rank", type=whole(1, 65536), default=16)
+    p.add_argument("--lora-rank", type=whole(1, 4096), default=16)
     p.add_argument("--lora-alpha", type=above_zero(1e6), default=32.0)
-    p.add_argument("--qlora-upcast", nargs=0, action=Once, default=False,
+    p.add_argument("--qlora-upcast", nargs=0, default=False,
                    help="also in tuned rows: fp32 for what is not quantized")
-    p.add_argument("--checkpointing", nargs=0, action=Once, default=False)
+    p.add_argument("--checkpointing", choices=("auto", "on", "off"), default="auto")
     p.add_argument("--loss-on", choices=("all", "answer"), default="all")
     p.add_argument("--model", type=file_name, metavar="DIR")
     p.add_argument("--data", type=file_name, metavar="FILE")
-    p.add_argument("--train-examples", type=whole(1, 2**31 - 1), metavar="N")
-    p.add_argument("--held-out", type=whole(0, 2**31 - 1), metavar="N")
+    p.add_argument("--train-examples", type=whole(1, 100000000), metavar="N")
+    p.add_argument("--held-out", type=whole(0, 100000000), metavar="N")
     return p
 
 
@@ -129,7 +128,7 @@ def make_case(
         lora_rank=options.lora_rank,
         lora_alpha=options.lora_alpha,
         qlora_upcast=method == "qlora" and (options.qlora_upcast or not tuned),
-        checkpointing=options.checkpointing,
+        checkpointing=options.checkpointing == "on",
         loss_on=options.loss_on,
         precision=precision_of(options, cuda),
         seed=options.seed,

@@ -80,6 +80,7 @@ def build(case: Case, device: torch.device) -> tuple[nn.Module, int | None]:
     if case.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if case.compiled:
+        torch._dynamo.reset()  # another case's code would count against the limit of recompiling
         for layer in decoder_layers(model):
             layer.compile(dynamic=True)
     return model, initial_hash

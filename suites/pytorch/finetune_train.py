@@ -146,13 +146,16 @@ class Trainer:
         return float(total[0] / total[1])
 
     def compile_first(self) -> float:
-        """Seconds of compiling: forward and backward of two lengths, without an optimizer step."""
+        """Seconds of compiling: forward and backward of two lengths, with padding and without
+        (transformers then passes no mask), and no optimizer step."""
         start = time.perf_counter()
         one = torch.ones((), device=self.device)
         for length in COMPILED_LENGTHS:
-            ids = torch.zeros(self.case.micro_batch, length, dtype=torch.int64)
-            batch = Batch(ids, torch.ones_like(ids), ids.clone(), 0, 0)
-            self.loss_sum(self.bare, batch, one).backward()
+            for padding in (0, 8):
+                ids = torch.zeros(self.case.micro_batch, length, dtype=torch.int64)
+                mask = torch.ones_like(ids)
+                mask[-1, length - padding :] = 0
+                self.loss_sum(self.bare, Batch(ids, mask, ids.clone(), 0, 0), one).backward()
         self.optimizer.zero_grad(set_to_none=True)
         synchronize(self.device)
         return time.perf_counter() - start
@@ -168,7 +171,8 @@ class Trainer:
             "optimizer_bytes": 2 * sum(parameter.nbytes for parameter in trained),
             "tokens_hash": int(torch.ops.trainsuite.tensor_hash(tokens)),
             "train_examples": self.data.train.examples,
-            "held_out_examples": self.data.held_out.examples,
+            "held_out": self.data.held_out.examples,
+            "vocabulary": self.bare.get_input_embeddings().weight.shape[0],
             "examples_without_labels": self.plan.without_labels,
         } | finetune_model.bytes_by_dtype(self.bare)
         if self.initial_hash is not None:

@@ -108,6 +108,14 @@ def test_tuned_twins_of_finetune_are_named(tmp_path: Path) -> None:
     assert page.column("finetune-table", "Micro-batch x accumulation") == ["4x4", "4x4"]
 
 
+def test_random_weights_are_told_from_a_models(tmp_path: Path) -> None:
+    words = "start from random weights"
+    case = finetune_case("lora", "4x4", 10, 12, 1.1, 1.0)
+    assert words not in PageReader(render(tmp_path, make_file(tmp_path / "a.h5", case))).text
+    case.settings["model"] = "random"
+    assert words in PageReader(render(tmp_path, make_file(tmp_path / "b.h5", case))).text
+
+
 def test_repeats_make_one_row_with_their_median(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", *(ddp_case("plain", seconds, repeat=repeat)
                                           for repeat, seconds in enumerate((0.2, 0.1, 0.4))))

@@ -113,6 +113,57 @@ def test_rows_hold_what_the_suite_promises(runs, method: str) -> None:
     assert runs[1][f"finetune/tiny-{method}-1x2/0"].attrs["communicator"] == "gloo"
 
 
+@pytest.fixture(scope="module")
+def ours(runs, tmp_path_factory: pytest.TempPathFactory):
+    """The rows of `trainsuite finetune` on one rank from the same flags."""
+    path = tmp_path_factory.mktemp("ours") / "ours.h5"
+    data = Path(runs[0].filename).with_name("data.h5")
+    flags = ["--data", data, "--micro-batch", 2, "--accumulate", 2, "--steps", STEPS,
+             "--learning-rate", RATE, "--out", path]
+    command = [os.environ["TRAINSUITE_BINARY"], "finetune", "--device", "cpu", *flags]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with h5py.File(path) as file:
+        yield file
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_equal_ours(runs, ours, method: str) -> None:
+    """trainsuite and transformers, peft and bitsandbytes, from the same weights and tokens."""
+    row = f"finetune/tiny-{method}-2x2/0"
+    theirs, mine = runs[0][row], ours[row]
+    np.testing.assert_allclose(theirs["loss"][:], mine["loss"][:], rtol=2e-5)
+    assert np.array_equal(theirs["effective_tokens"][:], mine["effective_tokens"][:])
+    for when in ("before", "after"):
+        name = f"held_out_loss_{when}"
+        assert theirs.attrs[name] == pytest.approx(mine.attrs[name], rel=2e-5)
+    for name in ("method", "loss_on", "checkpointing", "data", "model", "train_examples",
+                 "held_out", "vocabulary", "micro_batch", "accumulate", "steps", "global_batch",
+                 "parameters_total", "parameters_trainable", "learning_rate", "precision"):
+        assert theirs.attrs[name] == mine.attrs[name], name
+
+
+def test_synthetic_examples_equal_ours(tmp_path: Path) -> None:
+    """Without --data: the same seeded examples; their tokens show in the losses."""
+    flags = ["--case", "full-2x1", "--micro-batch", 2, "--accumulate", 1, "--train-examples", 4,
+             "--held-out", 2, "--seed", 5]
+    done = twin(1, *flags, "--out", tmp_path / "twin.h5")
+    assert done.returncode == 0, done.stderr
+    command = [os.environ["TRAINSUITE_BINARY"], "finetune", "--device", "cpu", *flags, "--out",
+               tmp_path / "ours.h5"]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with h5py.File(tmp_path / "twin.h5") as a, h5py.File(tmp_path / "ours.h5") as b:
+        theirs, mine = (file["finetune/tiny-full-2x1/0"] for file in (a, b))
+        assert np.array_equal(theirs["effective_tokens"][:], mine["effective_tokens"][:])
+        np.testing.assert_allclose(theirs["loss"][:], mine["loss"][:], rtol=2e-5)
+        for when in ("before", "after"):
+            name = f"held_out_loss_{when}"
+            assert theirs.attrs[name] == pytest.approx(mine.attrs[name], rel=2e-5)
+
+
 def test_fewer_examples_than_a_step_takes(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.h5", examples((5, 6, 7)), [])
     done = twin(1, "--data", data, "--case", "lora-4x4-tuned", "--out", tmp_path / "few.h5")
