@@ -16,7 +16,7 @@ struct Options {
   // what
   std::vector<std::string> case_globs;
   std::vector<std::string> sizes;
-  std::string execution;  // eager|compile|graph; empty: the suite's own rows
+  std::string execution = "auto";  // auto (the suite's own rows), eager, compile, graph
   bool list = false;
   bool plan = false;
   bool version = false;

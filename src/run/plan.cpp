@@ -63,7 +63,7 @@ std::vector<std::string> checked_sizes(const std::vector<Case>& all,
 bool glob_names(const std::string& glob, const std::string& name, const std::string& execution) {
   const std::string suffix = "-" + execution;
   return glob_matches(glob, name) ||
-         (!execution.empty() && name.ends_with(suffix) &&
+         (execution != "auto" && name.ends_with(suffix) &&
           glob_matches(glob, name.substr(0, name.size() - suffix.size())));
 }
 
@@ -74,7 +74,7 @@ std::vector<std::size_t> matching(const std::vector<Case>& all, const std::strin
                                   const std::string& execution) {
   std::vector<std::size_t> found[4];
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::size_t place = all[i].on_request && execution.empty() ? 1 : 0;
+    const std::size_t place = all[i].on_request && execution == "auto" ? 1 : 0;
     const bool whole = glob_names(glob, all[i].name(), execution);
     if (contains(sizes, all[i].size)) {
       if (whole || glob_names(glob, all[i].recipe, execution)) found[place].push_back(i);
@@ -135,7 +135,7 @@ std::string heading(const std::vector<Case>& cases, const PlanFacts& facts) {
 std::vector<Case> of_execution(const std::vector<Case>& all, const std::string& execution) {
   std::vector<Case> rows;
   for (const Case& one : all) {
-    if (execution.empty() || one.execution == execution) rows.push_back(one);
+    if (execution == "auto" || one.execution == execution) rows.push_back(one);
   }
   if (rows.empty()) fail<UsageError>("--execution {}: the suite has no such rows", execution);
   return rows;
