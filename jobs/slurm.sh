@@ -50,7 +50,8 @@ esac
 # --- every node must see the program, not only the one that runs this script
 # shellcheck disable=SC2016  # for the shells on the nodes
 absent=$(srun --overlap --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
-    --mpi=$kind_of_mpi --input=none sh -c '[ -x "$1" ] || echo "$SLURMD_NODENAME"' sh "$binary" | sort | tr '\n' ' ') ||
+    --mpi=$kind_of_mpi --input=none sh -c '[ -x "$1" ] || echo "$SLURMD_NODENAME"' sh "$binary" |
+    sort | tr '\n' ' ') ||
     refuse "the job's nodes cannot all start a program; see srun's message above"
 [ -z "$absent" ] || refuse "no $binary on ${absent% }: set up once in a folder that all nodes share" \
     "(jobs/setup.sh --prefix DIR, and export TRAINSUITE_PREFIX=DIR before sbatch)"
