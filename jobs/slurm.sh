@@ -15,6 +15,7 @@ note() { echo "trainsuite job: $*"; }
 project=$(realpath "$project")
 # shellcheck source=jobs/launch.sh
 . "$project/jobs/launch.sh"
+pass_on_signals
 prefix=$(cd "$project" && realpath -m "${TRAINSUITE_PREFIX:-.venv}")
 [ -r "$prefix/bin/activate" ] || refuse "nothing is installed in $prefix; run jobs/setup.sh first," \
     "on a machine that reaches the packages and shares this folder with the nodes"
@@ -112,7 +113,6 @@ else
     given --resume "$@" || command+=(--resume)  # starts the file where there is none yet
 fi
 
-pass_on_signals
 run_child "${command[@]}"
 restarts=${SLURM_RESTART_COUNT:-0}
 if [ "$stopped_by" = USR1 ] && [ "$status" != 0 ] &&
