@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # jobs/sanitize.sh [--all] [options of ctest]
 # Unit and MPI tests under the address and undefined-behaviour sanitizers, in build-sanitizers/, after
-# jobs/setup.sh --tests. Without --all: the programs of the rooms that build in minutes (label
-# `quick`); what trains is left to --all.
+# jobs/setup.sh --tests. Without --all: the programs that build quickly (label `quick`); what includes
+# torch's headers is left to --all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${TRAINSUITE_PREFIX:-.venv}")
