@@ -7,7 +7,8 @@ target_compile_options(trainsuite_build_options INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRAINSUITE_WERROR}>>:-Werror>)
 if(TRAINSUITE_SANITIZE)
   target_compile_options(trainsuite_build_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TRAINSUITE_SANITIZE} -fno-omit-frame-pointer>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TRAINSUITE_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer>)
   target_link_options(trainsuite_build_options INTERFACE -fsanitize=${TRAINSUITE_SANITIZE})
 endif()
 target_include_directories(trainsuite_build_options INTERFACE "${PROJECT_SOURCE_DIR}/src")

@@ -15,6 +15,7 @@ note() { echo "trainsuite job: $*"; }
 project=$(realpath "$project")
 # shellcheck source=jobs/launch.sh
 . "$project/jobs/launch.sh"
+pass_on_signals
 prefix=$(cd "$project" && realpath -m "${TRAINSUITE_PREFIX:-.venv}")
 [ -r "$prefix/bin/activate" ] || refuse "nothing is installed in $prefix; run jobs/setup.sh first," \
     "on a machine that reaches the packages and shares this folder with the nodes"
@@ -50,7 +51,8 @@ esac
 # --- every node must see the program, not only the one that runs this script
 # shellcheck disable=SC2016  # for the shells on the nodes
 absent=$(srun --overlap --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
-    --mpi=$kind_of_mpi --input=none sh -c '[ -x "$1" ] || echo "$SLURMD_NODENAME"' sh "$binary" | sort | tr '\n' ' ') ||
+    --mpi=$kind_of_mpi --input=none sh -c '[ -x "$1" ] || echo "$SLURMD_NODENAME"' sh "$binary" |
+    sort | tr '\n' ' ') ||
     refuse "the job's nodes cannot all start a program; see srun's message above"
 [ -z "$absent" ] || refuse "no $binary on ${absent% }: set up once in a folder that all nodes share" \
     "(jobs/setup.sh --prefix DIR, and export TRAINSUITE_PREFIX=DIR before sbatch)"
@@ -111,7 +113,6 @@ else
     given --resume "$@" || command+=(--resume)  # starts the file where there is none yet
 fi
 
-pass_on_signals
 run_child "${command[@]}"
 restarts=${SLURM_RESTART_COUNT:-0}
 if [ "$stopped_by" = USR1 ] && [ "$status" != 0 ] &&

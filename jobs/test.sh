@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Sets up, builds with warnings as errors, and runs every test. Options go to ctest (-R, -L, ...).
+# Sets up, builds with warnings as errors, and runs every test; then those that build quickly once
+# more under the address and undefined-behaviour sanitizers (jobs/sanitize.sh). Options go to ctest
+# (-R, -L, ...), and then there is no second round, unless TRAINSUITE_SANITIZE=1 asks for it.
 # The exit status is ctest's. Tests labelled `root` need root: `jobs/test.sh -LE root` leaves them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,9 +12,13 @@ tests=("$prefix/bin/ctest" --test-dir build --output-on-failure "$@")
 # Some tests look at a terminal. A bare root may have no pseudo-terminals: they get their own.
 if ! python3 -c 'import os; os.openpty()' 2> /dev/null && [ "$(id -u)" = 0 ]; then
     # shellcheck disable=SC2016
-    exec unshare --mount --propagation unchanged sh -c '
+    tests=(unshare --mount --propagation unchanged sh -c '
         mount --make-private /dev 2> /dev/null || mount --make-rprivate / 2> /dev/null
         mount -t devpts -o ptmxmode=0666 devpts /dev/pts
-        exec "$@"' sh "${tests[@]}"
+        exec "$@"' sh "${tests[@]}")
 fi
-exec "${tests[@]}"
+again=${TRAINSUITE_SANITIZE:-$(($# == 0))}
+status=0
+"${tests[@]}" || status=$?
+[ "$again" = 0 ] || jobs/sanitize.sh || status=$?
+exit "$status"

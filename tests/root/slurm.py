@@ -132,7 +132,7 @@ class Slurm:
         lines = self.command("scontrol", "--oneliner", "show", "job", job).stdout.splitlines()
         return [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
 
-    def wait(self, job: str, seconds: float = 120) -> list[dict[str, str]]:
+    def wait(self, job: str, seconds: float = 300) -> list[dict[str, str]]:
         """Waits until the job, or all tasks of the array, ended."""
         def ended() -> bool:
             facts = self.facts(job)

@@ -100,7 +100,7 @@ def test_before_the_time_limit_it_saves_and_goes_on_after_a_requeue(
     job = slurm.submit(tmp_path, "--ntasks=2", DDP, *sweep, "--case", "plain", "--steps", "10",
                        "--warmup", "1", "--repeats", str(repeats), **FROM_PROJECT)
     result = tmp_path / f"results/ddp-{job}.h5"
-    slurm.until("the run has begun", result.exists)
+    slurm.until("the run has begun", result.exists, 240)
     sent = slurm.command("scancel", "--signal=USR1", "--batch", job)  # as --signal=B:USR1@120 does
     assert sent.returncode == 0, sent.stderr
     (facts,) = slurm.wait(job)
