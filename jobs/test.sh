@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sets up, builds with warnings as errors, and runs every test; then those that build quickly once
-# more under the address and undefined-behaviour sanitizers (jobs/sanitize.sh). Options go to ctest
-# (-R, -L, ...), and then there is no second round, unless TRAINSUITE_SANITIZE=1 asks for it.
+# Sets up, builds with warnings as errors, and runs every test. Options go to ctest (-R, -L, ...).
+# TRAINSUITE_SANITIZE=1: those that build quickly run once more under the address and
+# undefined-behaviour sanitizers (jobs/sanitize.sh).
 # The exit status is ctest's. Tests labelled `root` need root: `jobs/test.sh -LE root` leaves them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ if ! python3 -c 'import os; os.openpty()' 2> /dev/null && [ "$(id -u)" = 0 ]; th
         mount -t devpts -o ptmxmode=0666 devpts /dev/pts
         exec "$@"' sh "${tests[@]}")
 fi
-again=${TRAINSUITE_SANITIZE:-$(($# == 0))}
+again=${TRAINSUITE_SANITIZE:-0}
 status=0
 "${tests[@]}" || status=$?
 [ "$again" = 0 ] || jobs/sanitize.sh || status=$?
