@@ -51,7 +51,7 @@ def open_checked(path: str) -> h5py.File:
     if signature != b"\x89HDF\r\n\x1a\n":
         raise ResultError(f"{path} is not an HDF5 file")
     try:
-        file = h5py.File(path, "r", locking=False)
+        file = open_without_locks(path)
     except OSError as error:
         raise ResultError(f"{path} is a damaged HDF5 file: {error}") from error
     try:
@@ -60,6 +60,16 @@ def open_checked(path: str) -> h5py.File:
         file.close()
         raise
     return file
+
+
+def open_without_locks(path: str) -> h5py.File:
+    """A file system may lack locks, and reading needs none. Raises OSError."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        if "locking flag" not in str(error):
+            raise
+        return h5py.File(path, "r")  # this process has it open with locks, and HDF5 wants them alike
 
 
 def check_schema(path: str, file: h5py.File) -> None:

@@ -68,6 +68,12 @@ def test_a_row_without_its_status_is_named(tmp_path: Path) -> None:
         results.load(path)
 
 
+def test_a_file_that_this_process_has_open_is_read(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", samples.plain_case(0))
+    with h5py.File(path, "r"):
+        assert results.load(path).cases
+
+
 def test_parts_of_another_file_are_refused(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5")
     parts = tmp_path / "a.h5.parts"
