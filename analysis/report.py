@@ -17,8 +17,9 @@ import published
 import redact
 import report_authors
 from report_costs import Costing
+from report_mfu import fill_mfu
 from report_page import Inputs, render
-from report_read import fill_mfu, rows_of
+from report_read import rows_of
 from report_suite import published_rows
 from results import ResultError, load
 
@@ -69,7 +70,7 @@ def gather(options: argparse.Namespace, paths: list[str], command: str) -> Input
     files = [load(path) for path in paths if not published.is_published(path)]
     pages = [published.read(path) for path in paths if published.is_published(path)]
     rows = [row for file in files for row in rows_of(file)]
-    fill_mfu(rows)
+    fill_mfu(rows, files)
     rows += [row for page in pages for row in published_rows(page)]
     _check(files, rows)
     today = _today(options.today or (pages[0].today() if pages and not files else None))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prices_file import read_toml
-from report_rows import SUITES
+from report_rows import CEILINGS, SUITES
 from results import ResultError
 
 TEXTS = ("title", "author", "lead", "licence", "citation", "published", "updated")
-NOTE_SECTIONS = (*SUITES, "costs", "gpus", "page")
+NOTE_SECTIONS = (*SUITES, CEILINGS, "costs", "gpus", "page")
 
 
 @dataclass
@@ -48,7 +48,8 @@ def load(path: str | None) -> Author:
 
         title = "..."          author, lead, licence, citation; published and updated (dates)
         [notes]
-        ddp = ["..."]          the author's notes by section: a suite, costs, gpus or page
+        ddp = ["..."]          the author's notes by section: a suite (ceilings
+                               too), costs, gpus or page
 
     Raises ResultError naming the entry.
     """

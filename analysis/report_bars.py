@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import report_costs
+import report_mfu
 from costs import number
 from report_rows import Row, giga, gib
 from report_suite import SOURCE_WORDS, Suite
@@ -108,8 +109,9 @@ def second(suite: Suite) -> Chart | None:
 
 def mfu(suite: Suite) -> Chart | None:
     """Model FLOPs over the GPUs' dense peak."""
-    return chart(suite, "MFU: model FLOPs over the GPUs' dense peak, attention halved for "
-                 "causality", lambda row: row.mfu, lambda value: f"{100 * value:.1f}%")
+    return chart(suite, f"MFU: model FLOPs over the GPUs' {report_mfu.sources(suite.ok)} dense "
+                 "peak, attention halved for causality", lambda row: row.mfu,
+                 lambda value: f"{100 * value:.1f}%")
 
 
 @dataclass

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import report_costs
+from costs import number
 from report_rows import Row
 from report_suite import Suite
 from report_tables import (Cell, Column, Table, build, figure_cell, measured, missing, peak_cell,
@@ -21,9 +22,16 @@ def _spread(row: Row) -> Cell:
 
 def _over_repeats(row: Row) -> Cell:
     if row.rate_range is None:
-        return missing()
+        return Cell("single run", None, "no interval over one repeat", "missing") \
+            if row.cases and row.tokens_per_second else missing()
     low, high = row.rate_range
-    return Cell(f"{low:,.0f} to {high:,.0f}", low)
+    return Cell(f"{low:,.0f} to {high:,.0f}", low, row.rate_method)
+
+
+def _peak(row: Row) -> Cell:
+    if row.mfu is None or row.peak_flops is None:
+        return missing()
+    return Cell(f"{number(row.peak_flops * 1e-12, 1)} {row.peak_source}", row.peak_flops)
 
 
 def _whole(suite: Suite) -> Callable[[Row], Cell]:
@@ -60,8 +68,10 @@ def detail_table(suite: Suite) -> Table:
             lambda row: three_digits(row.host_launch_seconds, 1e3))),
         Column("MFU", measured(lambda row: percent(row.mfu)), True,
                "model FLOPs a token, attention halved for causality, x tokens/s / the GPUs' "
-               "dense peak"),
+               "dense peak, which stands beside it"),
         Column("MFU, uncausal", measured(lambda row: percent(row.mfu_uncausal))),
+        Column("MFU is of, TFLOP/s a GPU", measured(_peak), True,
+               "measured: the fastest product on that device; listed: the maker's figure"),
         Column("Peak allocated, GiB", lambda row: peak_cell(row.peak_bytes, "GiB", 2)),
         Column("Peak allocated, GB", lambda row: peak_cell(row.peak_bytes, "GB", 2)),
         Column("Peak reserved, GiB", lambda row: peak_cell(row.peak_reserved_bytes, "GiB", 2)),

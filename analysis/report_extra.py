@@ -7,15 +7,19 @@ import os
 import shlex
 from dataclasses import dataclass
 
+import numpy as np
+
 import costs
 import gpus
 import report_costs
 from prices import OutOfStock, Price
 from report_costs import Costing
+from report_mfu import MEASURED
 from report_rows import Row, gib, on_gpu
 from report_suite import Suite, letter
 from report_tables import Cell, Column, Table, build, figure_cell, missing, text_cell
 from results import Run
+from results_ceilings import best
 
 CHUNK_BYTES = 1 << 20
 
@@ -85,7 +89,7 @@ class Card:
     driver_name: str
     memory_bytes: int
     hosts: set[str]
-    peak_flops: float | None
+    measured_flops: float | None = None
 
 
 def gpu_table(suites: list[Suite]) -> Table | None:
@@ -98,25 +102,37 @@ def gpu_table(suites: list[Suite]) -> Table | None:
                     continue
                 name = gpus.page_name(one["device_name"])
                 card = cards.setdefault(name, Card(name, one["device_name"], one["memory_bytes"],
-                                                   set(), None))
+                                                   set()))
                 card.hosts.add(one["host"])
-                for case in row.cases:
-                    card.peak_flops = card.peak_flops or case.value("peak_flops")
+                if row.gpu == name:
+                    card.measured_flops = card.measured_flops or _bf16_ceiling(row)
             if row.published is not None:
-                cards.setdefault(row.gpu, Card(row.gpu, "", 0, set(), None))
+                cards.setdefault(row.gpu, Card(row.gpu, "", 0, set()))
     columns = [
         Column("GPU", lambda card: text_cell(card.name), False),
         Column("Driver's name", lambda card: text_cell(card.driver_name), False),
         Column("Nominal memory, GB", lambda card: _nominal(card)),
         Column("Usable memory, GiB", lambda card: figure_cell(card.memory_bytes or None, 1,
                                                               gib(1))),
-        Column("Dense bf16 peak, TFLOP/s", lambda card: figure_cell(card.peak_flops, 0, 1e-12)),
+        Column("Listed dense bf16 peak, TFLOP/s", lambda card: figure_cell(
+            gpus.listed_flops(card.driver_name), 0, 1e-12)),
+        Column("Measured bf16 product, TFLOP/s", lambda card: figure_cell(
+            card.measured_flops, 0, 1e-12)),
         Column("Machines", lambda card: figure_cell(len(card.hosts) or None, 0))]
     return build("The GPUs of this page", columns, list(cards.values())) if cards else None
 
 
+def _bf16_ceiling(row: Row) -> float | None:
+    """FLOP/s of the row's own measuring of products, or of what its MFU is of."""
+    if row.recipe == "matmul-bf16":
+        rates = [point.rate for case in row.cases if (point := best(case)) is not None]
+        return float(np.median(rates)) if rates else None
+    known = row.peak_source == MEASURED and row.settings.get("precision") == "bf16"
+    return row.peak_flops if known else None
+
+
 def _nominal(card: Card) -> Cell:
-    by_page = {page: size for page, size in gpus.GPU_TABLE.values()}
+    by_page = {page: size for page, size, _ in gpus.GPU_TABLE.values()}
     return figure_cell(gpus.nominal_gb(card.driver_name) or (
         by_page.get(card.name) if not card.driver_name else None), 0)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from report_machine import runs_of
 from report_rows import NOT_MEASURED
+from report_steady import disturbed, unsteady
 from report_stood_out import listed
 from report_suite import Suite
 
@@ -192,22 +193,6 @@ def shared_gpu(suite: Suite) -> Iterator[str]:
         yield "Rows of several ranks on one GPU share its time: they say nothing about several GPUs"
 
 
-def disturbed(suite: Suite) -> Iterator[str]:
-    """Cards that slowed down or were shared while a row was timed, and rates above the peak."""
-    for row in suite.ok:
-        slowed = [case for case in row.cases if case.value("throttled")]
-        if slowed:
-            worst = max(slowed, key=lambda case: case.value("throttled_share"))
-            yield f"{suite.name_of(row)}: the GPU slowed down in " \
-                  f"{100 * worst.value('throttled_share'):.0f}% of the samples " \
-                  f"({worst.value('throttle_reasons')})"
-        if any(case.value("shared_gpu") for case in row.cases):
-            yield f"{suite.name_of(row)}: other processes used the GPU meanwhile"
-        if any(case.checks.get("below_peak") is False for case in row.cases):
-            yield f"{suite.name_of(row)} is faster than the peak of its GPUs: the row or that " \
-                  "peak is wrong"
-
-
 def vocabulary(suite: Suite) -> Iterator[str]:
     """ddp: speeds over different or unstated vocabularies."""
     found = {row.settings.get("vocabulary") for row in suite.ok}
@@ -233,7 +218,7 @@ def printed_slips(suite: Suite) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     single_run, not_comparable, not_measured, losses_not_numbers, different_hosts, shared_gpu,
-    disturbed, learning_rates, savers_off, random_tokens, wire_precision, link_of_result,
+    disturbed, unsteady, learning_rates, savers_off, random_tokens, wire_precision, link_of_result,
     effective_batch, one_shape, no_master_weights, loss_with_random_weights, vocabulary,
     unknown_cards, prices_move, printed_slips)
 

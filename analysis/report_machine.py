@@ -9,7 +9,8 @@ from typing import Any
 import gpus
 from report_rows import Row, gib, on_gpu
 from report_suite import SOURCE_WORDS, Suite
-from results import Run
+from results import Case, Run
+from results_steady import POWER_CAP
 
 LINK_WORDS = {"PIX": "through one PCIe switch", "PXB": "through several PCIe switches",
               "PHB": "through the host bridge", "NODE": "across host bridges of one NUMA node",
@@ -42,6 +43,15 @@ def topology_sentence(links: Iterable[dict[str, Any]]) -> str:
         words = ", ".join(f"{count} of {kinds.total()} GPU pairs {link_words(kind)}"
                           for kind, count in kinds.most_common())
     return words + ("" if nvlink else ", no NVLink")
+
+
+def held_back(case: Case) -> str:
+    """Why and how often the driver held the GPU back, in words."""
+    reasons = str(case.value("throttle_reasons") or "no reason named")
+    share = f"{100 * case.value('throttled_share'):.0f}% of the samples"
+    if reasons == POWER_CAP:
+        return f"the GPU was at its power limit in {share} ({reasons}), as is usual under full load"
+    return f"the GPU slowed down in {share} ({reasons})"
 
 
 def runs_of(rows: Iterable[Row]) -> list[Run]:

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 
 import report_bars
+import report_ceilings
 import report_extra
 import report_keep_in_mind
 import report_machine
@@ -19,7 +20,8 @@ from published import Published
 from report_authors import Author
 from report_costs import Costing
 from report_details import detail_table
-from report_rows import SUITES, Row
+from report_rows import CEILINGS, SUITES, Row
+from report_steady import steady_table
 from report_suite import Suite
 from report_svg import Plot, plain_svg
 from report_tables import Table, main_table
@@ -41,6 +43,7 @@ class Section:
     chart: report_bars.Chart | None
     table: Table
     details: Table
+    steady: Table
     stood_out: list[str]
     keep_in_mind: list[str]
     from_published: list[tuple[str, list[str]]]
@@ -70,11 +73,11 @@ class Inputs:
     warnings: list[str] = field(default_factory=list)
 
 
-def suites_of(inputs: Inputs) -> list[Suite]:
+def suites_of(inputs: Inputs, names: tuple[str, ...] = SUITES) -> list[Suite]:
     """The suites that have rows, in the published page's order."""
     found = [Suite(name, [row for row in inputs.rows if row.suite == name], inputs.costing,
                    [page for page in inputs.published if name in page.sections], inputs.paths)
-             for name in SUITES]
+             for name in names]
     return [suite for suite in found if suite.rows]
 
 
@@ -130,6 +133,7 @@ def section(suite: Suite, author: Author) -> Section:
     return Section(
         suite.name, suite.title, report_bars.headline(suite), _caption(suite), facts,
         report_bars.second(suite), main_table(suite), detail_table(suite),
+        steady_table(suite),
         report_stood_out_more.sentences(suite), report_keep_in_mind.sentences(suite),
         [pair for pair in said if pair[1]], author.notes.get(suite.name, []),
         report_bars.mfu(suite), report_bars.phases(suite), plots, steps, left_out,
@@ -139,14 +143,16 @@ def section(suite: Suite, author: Author) -> Section:
 def context(inputs: Inputs) -> dict[str, Any]:
     """What the template needs."""
     suites = suites_of(inputs)
+    limits = suites_of(inputs, (CEILINGS,))
     rows = [row for suite in suites for row in suite.rows]
     complete = {file.path: file.complete for file in inputs.files}
     return {
         "author": inputs.author, "written": inputs.written, "today": inputs.costing.today,
         "sections": [section(suite, inputs.author) for suite in suites],
+        "ceilings": report_ceilings.section(limits[0]) if limits else None,
         "prices": report_extra.price_table(inputs.costing, rows),
         "tokens": report_extra.tokens_table(suites, inputs.tokens) if inputs.tokens else None,
-        "gpus": report_extra.gpu_table(suites), "warnings": inputs.warnings,
+        "gpus": report_extra.gpu_table(suites + limits), "warnings": inputs.warnings,
         "stale": inputs.costing.stale(rows), "report_command": inputs.report_command,
         "files": [report_extra.raw_file(path, number, complete.get(path, True))
                   for number, path in enumerate(inputs.paths)],

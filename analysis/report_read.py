@@ -9,7 +9,7 @@ import numpy as np
 
 import gpus
 from figures import all_steps, check_units, rate_of, training_seconds
-from report_rows import NOT_MEASURED, OK, SUITES, Row, on_gpu, place_words, variant_words
+from report_rows import CEILINGS, NOT_MEASURED, OK, SUITES, Row, on_gpu, place_words, variant_words
 from results import Case, Results, Run
 from results_repeats import over_repeats
 
@@ -47,19 +47,15 @@ def padded_rate_of(case: Case) -> float | None:
     return float(tokens.sum()) / seconds if seconds and tokens.size else None
 
 
-def _mfu(case: Case, flops_name: str, gpu_count: int) -> float | None:
-    flops, peak, rate = case.value(flops_name), case.value("peak_flops"), rate_of(case)
-    if not flops or not peak or not rate:
-        return None
-    return flops * rate / (peak * gpu_count)
-
-
-def _range_of(rates: list[float]) -> tuple[float, float] | None:
-    """The 95% interval over repeats, from three on; of two their range; of one none."""
+def spread_of(rates: list[float]) -> tuple[tuple[float, float] | None, str]:
+    """The 95% interval over repeats, from three on; of two their range; of one none. And how it was
+    found, in words."""
     if len(rates) < 2:
-        return None
+        return None, "single run" if rates else ""
     spread = over_repeats(rates)
-    return (min(rates), max(rates)) if spread.low is None else (spread.low, spread.high)
+    if spread.low is None:
+        return (min(rates), max(rates)), "range of 2 runs"
+    return (spread.low, spread.high), f"95%, {spread.method}"
 
 
 def _fill_figures(row: Row, cases: list[Case]) -> None:
@@ -68,15 +64,13 @@ def _fill_figures(row: Row, cases: list[Case]) -> None:
 
     rates = [rate for rate in map(rate_of, cases) if rate is not None]
     row.tokens_per_second = _median(rates)
-    row.rate_range = _range_of(rates)
+    row.rate_range, row.rate_method = spread_of(rates)
     row.padded_tokens_per_second = over(padded_rate_of)
     row.step_seconds = over(lambda case: case.median("step_seconds"))
     row.step_p10 = over(lambda case: case.p10("step_seconds"))
     row.step_p90 = over(lambda case: case.p90("step_seconds"))
     row.exposed_sync_seconds = over(lambda case: case.median("exposed_sync_seconds"))
     row.train_seconds = over(training_seconds) if row.suite == "finetune" else None
-    row.mfu = over(lambda case: _mfu(case, "flops_per_token", row.gpus))
-    row.mfu_uncausal = over(lambda case: _mfu(case, "flops_per_token_uncausal", row.gpus))
     for name, key in (("peak_bytes", "peak_allocated_bytes"),
                       ("peak_reserved_bytes", "peak_reserved_bytes"),
                       ("case_peak_bytes", "case_peak_allocated_bytes"),
@@ -93,6 +87,7 @@ def _place(row: Row, run: Run | None, ranks: list[int]) -> None:
     identities = [one for one in (run.ranks if run else []) if one["rank"] in ranks or not ranks]
     names = {one["device_name"] for one in identities if on_gpu(one)}
     row.gpu = " + ".join(sorted(map(gpus.page_name, names))) if names else "CPU"
+    row.device_names = tuple(sorted(names))
     row.gpus = len({one["uuid"] or one["rank"] for one in identities if one["rank"] in ranks}) or 1
     row.hosts = tuple(sorted({one["host"] for one in identities if one["host"]}))
     row.cards = frozenset(one["uuid"] for one in identities if one["uuid"])
@@ -117,26 +112,11 @@ def _make_row(file: Results, group: list[Case]) -> Row:
                                 row.source)
     _fill_figures(row, ok or group)
     if not ok:
-        row.tokens_per_second = row.mfu = row.mfu_uncausal = row.train_seconds = None
+        row.tokens_per_second = row.train_seconds = None
     match = OOM_WORDS.search(case.reason)
     if row.status == "oom" and match:
         row.oom_phase, row.oom_bytes = match["phase"], float(match["bytes"])
     return row
-
-
-def fill_mfu(rows: list[Row]) -> None:
-    """A program that does not know its card's dense peak gets it from rows of the same card and
-    precision that do."""
-    peaks = {(row.gpu, row.settings.get("precision")): case.value("peak_flops")
-             for row in rows for case in row.cases if case.value("peak_flops")}
-    for row in rows:
-        peak = peaks.get((row.gpu, row.settings.get("precision")))
-        if row.mfu is not None or not peak or not row.cases or not row.tokens_per_second:
-            continue
-        for name, key in (("mfu", "flops_per_token"), ("mfu_uncausal", "flops_per_token_uncausal")):
-            flops = row.cases[0].value(key)
-            if flops:
-                setattr(row, name, flops * row.tokens_per_second / (peak * row.gpus))
 
 
 def _missing_rows(file: Results) -> list[Row]:
@@ -158,7 +138,7 @@ def _missing_rows(file: Results) -> list[Row]:
 
 def _suite_of_argv(argv: list[str]) -> str:
     words = " ".join(argv)
-    return next((suite for suite in SUITES if suite in words), SUITES[1])
+    return next((suite for suite in (*SUITES, CEILINGS) if suite in words), SUITES[1])
 
 
 def rows_of(file: Results) -> list[Row]:

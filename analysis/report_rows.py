@@ -8,6 +8,7 @@ from typing import Any
 from results import Case, Run
 
 SUITES = ("finetune", "ddp", "compile")
+CEILINGS = "ceilings"  # what a machine can do at most: a section of its own
 OK, NOT_MEASURED = "ok", "not measured"
 STATUS_WORDS = {"oom": "out of memory", "failed": "failed", "timeout": "timed out",
                 "skipped": "skipped", NOT_MEASURED: NOT_MEASURED}
@@ -16,6 +17,13 @@ EXECUTION_WORDS = {  # one word for two things otherwise: torch.compile is PyTor
     "trainsuite": {"compile": "block-compiled", "graph": "CUDA graph"},
     "pytorch": {"compile": "torch.compile", "graph": "torch.compile reduce-overhead",
                 "max-autotune": "torch.compile max-autotune"}}
+CEILING_WORDS = {
+    "matmul-bf16": "bf16 product", "matmul-tf32": "tf32 product", "matmul-fp32": "fp32 product",
+    "copy-device": "copy within the device",
+    "copy-host-to-device-pinned": "host to device, page-locked",
+    "copy-device-to-host-pinned": "device to host, page-locked",
+    "copy-host-to-device-pageable": "host to device, pageable",
+    "copy-device-to-host-pageable": "device to host, pageable"}
 METHOD_WORDS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 
 
@@ -40,6 +48,7 @@ class Row:
     repeats: int = 1
     tokens_per_second: float | None = None
     rate_range: tuple[float, float] | None = None  # tokens/s: 95% interval, or range of 2 runs
+    rate_method: str = ""  # how it was found, in words
     padded_tokens_per_second: float | None = None
     step_seconds: float | None = None
     step_p10: float | None = None
@@ -57,6 +66,8 @@ class Row:
     parameters_trainable: float | None = None
     loss_before: float | None = None
     loss_after: float | None = None
+    peak_flops: float | None = None  # of one GPU, that MFU is of
+    peak_source: str = ""  # measured, listed
     mfu: float | None = None
     mfu_uncausal: float | None = None
     oom_phase: str = ""
@@ -64,6 +75,7 @@ class Row:
     dry_run: bool = False
     hosts: tuple[str, ...] = ()  # empty: not known
     cards: frozenset[str] = frozenset()  # UUIDs of its GPUs
+    device_names: tuple[str, ...] = ()  # the driver's, of GPUs
     settings: dict[str, Any] = field(default_factory=dict)
     run: Run | None = None
     cases: list[Case] = field(default_factory=list)  # repeats that are ok
@@ -147,6 +159,8 @@ def place_words(gpu: str, gpus: int, ranks: int) -> str:
 
 def variant_words(suite: str, recipe: str, place: str, source: str) -> str:
     """The variant as tables name it."""
+    if suite == CEILINGS:
+        return CEILING_WORDS.get(recipe, recipe)
     if suite == "ddp":
         base, mode = recipe, ""
         for suffix in ("-compile", "-graph"):

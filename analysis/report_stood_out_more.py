@@ -9,6 +9,7 @@ import numpy as np
 
 from compare_statistics import TIE, ratio
 from report_rows import Row, giga
+from report_steady import waits, worst_straggler
 from report_stood_out import RULES as FIRST_RULES
 from report_stood_out import Rule, attention_words, listed, percent, times
 from report_suite import Suite
@@ -119,20 +120,21 @@ def _work_words(row: Row, twin: Row) -> str:
 
 
 def stragglers(suite: Suite) -> Iterator[str]:
-    """A rank whose own work is slower than the median rank's by more than 5%."""
+    """A rank that the others wait for; of independent ranks one whose step is more than 5% longer
+    than the median rank's."""
     for row in suite.measured:
+        if waits(row):
+            rank, seconds = worst_straggler(row)
+            yield f"{suite.name_of(row)}: rank {rank} has the most work of its own, the others " \
+                  f"wait {seconds * 1e3:,.2f} ms a step for it"
         for case in row.cases[:1]:
-            if row.ranks < 3 or "step_seconds" not in case.series:
+            if row.ranks < 3 or "step_seconds" not in case.series or not case.independent():
                 continue
-            name = "step_seconds" if case.independent() else "forward_seconds"
-            if name not in case.series:
-                continue
-            own = np.nanmedian(case.measured(name), axis=1)
+            own = np.nanmedian(case.measured("step_seconds"), axis=1)
             excess = own.max() / np.median(own) - 1
             if excess > 0.05:
                 rank = int(case.ranks[int(own.argmax())])
-                what = "step" if case.independent() else "forward phase"
-                yield f"{suite.name_of(row)}: rank {rank} is a straggler, its median {what} " \
+                yield f"{suite.name_of(row)}: rank {rank} is a straggler, its median step " \
                       f"takes {percent(excess)} longer than the median rank's"
 
 

@@ -15,7 +15,8 @@ FEWEST_FOR_TREND, TREND_P, TREND_CHANGE = 10, 0.01, 0.01
 MOST_VALUES = 500  # the slopes are of all pairs
 FENCE = 3.0  # interquartile ranges
 WORTH_TELLING = 0.02  # of a step, that others wait for a rank
-THROTTLE_WORDS = {0x04: "power cap", 0x08: "hardware slowdown",
+POWER_CAP = "power cap"
+THROTTLE_WORDS = {0x04: POWER_CAP, 0x08: "hardware slowdown",
                   0x10: "sync boost with a slower GPU", 0x20: "thermal slowdown (software)",
                   0x40: "thermal slowdown (hardware)", 0x80: "power brake"}
 

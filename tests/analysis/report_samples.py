@@ -100,6 +100,23 @@ def compile_case(execution: str, attention: str, milliseconds: float, peak_gb: f
                               ranks=[results.RankRecord(0, series, {})])
 
 
+def ceiling_case(recipe: str, seconds: float, ranks: int = 2, repeat: int = 0, size: str = "full",
+                 largest: int = 8192, **settings) -> results.CaseRecord:
+    """A ceiling of two sizes, a quarter of `largest` and itself, each with a warm-up and three
+    repetitions: of `largest` in `seconds`, of the other in half of them."""
+    times = [9 * seconds] + [seconds / 2] * 3 + [9 * seconds, 0.9 * seconds, seconds, 1.2 * seconds]
+    series = [results.RankSeries("step_seconds", "s", times),
+              results.RankSeries("problem_size", "1", [largest / 4] * 4 + [float(largest)] * 4),
+              results.RankSeries("wrong_values", "1", [0.0] * 8)]
+    precision = recipe.rpartition("-")[2] if recipe.startswith("matmul") else "bytes"
+    mine = {"implementation": "trainsuite", "recipe": recipe, "size": size, "device_name": H200,
+            "precision": precision, "communicator": "nccl"} | settings
+    return results.CaseRecord("ceilings", f"{size}-{recipe}", repeat, settings=mine, results={},
+                              checks={"results_correct": True},
+                              warmup=[True, False, False, False] * 2,
+                              ranks=[results.RankRecord(rank, series, {}) for rank in range(ranks)])
+
+
 def oom_case(suite: str, name: str, reason: str, **settings) -> results.CaseRecord:
     """A row that ran out of memory."""
     return results.CaseRecord(suite, name, status="oom", reason=reason,

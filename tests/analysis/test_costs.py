@@ -27,9 +27,10 @@ def history(tmp_path: Path, *entries: dict[str, str]) -> prices.Prices:
 
 def test_gpu_table_is_that_of_the_program() -> None:
     source = (REPOSITORY / "src/device/gpu_table.cpp").read_text(encoding="utf-8")
-    rows = re.findall(r'\{"(NVIDIA [^"]+)", "([^"]+)", \d+, (\d+),', source)
+    rows = re.findall(r'\{"(NVIDIA [^"]+)", "([^"]+)", \d+, (\d+), ([\d.]+)\}', source)
     assert len(rows) > 5
-    assert {driver: (page, int(gb)) for driver, page, gb in rows} == gpus.GPU_TABLE
+    assert {driver: (page, int(gb), float(peak))
+            for driver, page, gb, peak in rows} == gpus.GPU_TABLE
 
 
 def test_a_run_takes_the_price_of_its_own_day(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from report_samples import (GIB, compile_case, ddp_case, ddp_file, finetune_case, make_file,
-                            oom_case)
+from report_samples import (GIB, ceiling_case, compile_case, ddp_case, ddp_file, finetune_case,
+                            make_file, oom_case)
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
@@ -99,8 +99,10 @@ def page(tmp_path_factory) -> str:
                  f"{40 * GIB} bytes allocated", size="1.5b", recipe="full"), ranks=1)
     compiled = make_file(folder / "c.h5", compile_case("eager", "sdpa", 89.3, 17.38, 0.4),
                          compile_case("compile", "sdpa", 53.5, 12.11, 28.4), ranks=1)
+    limits = make_file(folder / "l.h5", ceiling_case("matmul-bf16", 1e-3),
+                       ceiling_case("all-reduce", 1e-3), ceiling_case("copy-device", 1e-3))
     out = folder / "page.html"
-    files = [ddp_file(folder / "a.h5"), twin, cpu, many, finetune, compiled, str(EXAMPLE)]
+    files = [ddp_file(folder / "a.h5"), twin, cpu, many, finetune, compiled, limits, str(EXAMPLE)]
     assert report.main([*files, "-o", str(out), "--tokens", "1e9", "--today", "2026-11-30"]) == 0
     return out.as_uri()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import made_files
 import pytest
-import report_keep_in_mind
+import report_steady
 import results
 from report_costs import Costing
 from report_details import detail_table
@@ -43,7 +43,7 @@ def test_the_table_of_details_holds_the_interval(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found, checks, words", [
     ({"throttled": True, "throttled_share": 0.4, "throttle_reasons": "power cap"}, {},
-     "slowed down in 40% of the samples (power cap)"),
+     "at its power limit in 40% of the samples (power cap)"),
     ({"shared_gpu": True}, {}, "other processes used the GPU"),
     ({}, {"below_peak": False}, "faster than the peak"),
     ({"throttled": False, "shared_gpu": False}, {"below_peak": True}, ""),
@@ -53,5 +53,5 @@ def test_disturbed_rows_are_told(tmp_path: Path, found: dict[str, Any], checks: 
     row = made_files.case()
     row.results |= found
     row.checks |= checks
-    said = list(report_keep_in_mind.disturbed(suite_of(tmp_path, [row])))
+    said = list(report_steady.disturbed(suite_of(tmp_path, [row])))
     assert len(said) == bool(words) and all(words in sentence for sentence in said)
