@@ -12,6 +12,7 @@
 #include "data/token_file.h"
 #include "model/decoder.h"
 #include "train/finetune_task.h"
+#include "weights/model_folder.h"
 
 namespace trainsuite {
 namespace {
@@ -23,7 +24,32 @@ struct Size {
   double parameters;
 };
 constexpr Size sizes[] = {
-    {"0.5b", 4000, 300, 0.5e9}, {"1.5b", 4000, 300, 1.5e9}, {"tiny", 128, 32, 0.2e6}};
+    {"0.5b", 4000, 300, 0.5e9}, {"1.5b", 4000, 300, 1.5e9}, {"tiny", 64, 16, 0.2e6}};
+
+constexpr Size model_size = {"model", 4000, 300, 1e9};  // of a folder that is no known size
+
+const ModelFolder& model_folder(const std::string& path) {
+  static std::map<std::string, ModelFolder> opened;
+  if (const auto known = opened.find(path); known != opened.end()) return known->second;
+  return opened.emplace(path, ModelFolder(path)).first->second;
+}
+
+/// The known size whose model the folder holds, else "model".
+Size size_of(const DecoderConfig& folder) {
+  for (const Size& size : sizes) {
+    const DecoderConfig known = decoder_config(size.name);
+    if (std::tie(known.layers, known.width, known.heads, known.hidden, known.vocabulary) ==
+        std::tie(folder.layers, folder.width, folder.heads, folder.hidden, folder.vocabulary)) {
+      return size;
+    }
+  }
+  return model_size;
+}
+
+std::vector<Size> sizes_for(const Options& options) {
+  if (options.model.empty()) return {std::begin(sizes), std::end(sizes)};
+  return {size_of(model_folder(options.model).config())};
+}
 
 struct Method {
   const char* name;
@@ -79,20 +105,24 @@ void take_data(const Size& size, const Options& options, Case& one) {
   recipe.data = options.data;
   recipe.train_examples = options.train_examples.value_or(size.train_examples);
   recipe.held_out = options.held_out.value_or(size.held_out);
-  const DecoderConfig config = decoder_config(size.name, options.vocabulary.value_or(0));
-  one.vocabulary = config.vocabulary;
+  one.vocabulary = recipe.model.empty()
+                       ? decoder_config(size.name, options.vocabulary.value_or(0)).vocabulary
+                       : model_folder(recipe.model).config().vocabulary;
   one.sequence = 512;
   if (options.data.empty()) return;
   const TrainingData& data = file_data(options.data);
+  const bool dry = recipe.model.empty() && std::string(size.name) == "tiny";
   const auto count = [&](const char* flag, const std::optional<std::int64_t>& asked,
-                         std::int64_t there) {
-    if (asked.value_or(0) <= there) return asked.value_or(there);
-    fail<UsageError>("{} {}: {} has {}", flag, *asked, options.data, there);
+                         std::int64_t there, std::int64_t dry_count) {
+    if (asked.value_or(0) > there) {
+      fail<UsageError>("{} {}: {} has {}", flag, *asked, options.data, there);
+    }
+    return asked.value_or(dry ? std::min(there, dry_count) : there);
   };
-  recipe.train_examples = count("--train-examples", options.train_examples, data.train.count());
-  recipe.held_out = count("--held-out", options.held_out, data.held_out.count());
-  const bool free_vocabulary = !options.vocabulary && std::string(size.name) == "tiny";
-  if (free_vocabulary) one.vocabulary = data.vocabulary;
+  recipe.train_examples =
+      count("--train-examples", options.train_examples, data.train.count(), size.train_examples);
+  recipe.held_out = count("--held-out", options.held_out, data.held_out.count(), size.held_out);
+  if (dry && !options.vocabulary) one.vocabulary = data.vocabulary;
 }
 
 /// Only of the cases that will run: a size's vocabulary may be too small for the file.
@@ -107,14 +137,23 @@ FinetuneRecipe make_recipe(const Method& method, const Options& options) {
   recipe.method = method.name;
   recipe.lora_rank = options.lora_rank;
   recipe.lora_alpha = options.lora_alpha;
-  recipe.qlora_upcast = options.qlora_upcast;
+  const bool published = options.recipe == "published";
+  recipe.qlora_upcast = options.qlora_upcast || published;
+  recipe.checkpointing = options.checkpointing == "on" ? "on" : "off";
+  recipe.optimizer = options.optimizer != "auto" ? options.optimizer
+                     : published                 ? "foreach"
+                                                 : "fused";
   recipe.loss_on = options.loss_on;
+  recipe.model = options.model;
+  recipe.save = options.save;
+  recipe.save_merged = options.save_merged;
   recipe.length_buckets = parsed_buckets(options.length_buckets);
   const bool padded = !recipe.length_buckets.empty();
   if (padded && options.packing == "on") {
     fail<UsageError>("--packing on leaves no padding and --length-buckets asks for it; give one");
   }
-  recipe.packing = options.packing == "off" || padded ? "off" : "on";
+  const bool packs = options.packing == "on" || (options.packing == "auto" && !published);
+  recipe.packing = packs && !padded ? "on" : "off";
   return recipe;
 }
 
@@ -135,8 +174,13 @@ Case make_case(const Size& size, const Method& method, Batching batching, const 
   if (one.attention == "auto") {
     one.attention = cuda && one.precision == "bf16" ? "flash" : "default";
   }
-  one.loss_kernel = options.loss_kernel == "reference" ? "reference" : "fused";
-  one.block_kernel = "reference";
+  const bool published = options.recipe == "published";
+  one.loss_kernel = options.loss_kernel != "auto" ? options.loss_kernel
+                    : published                   ? "reference"
+                                                  : "fused";
+  one.block_kernel = options.block_kernel != "auto" ? options.block_kernel
+                     : published                    ? "reference"
+                                                    : "fused";
   one.seed = options.seed;
   one.finetune = make_recipe(method, options);
   take_data(size, options, one);
@@ -147,11 +191,22 @@ Case make_case(const Size& size, const Method& method, Batching batching, const 
   return one;
 }
 
+void check_flags(const Options& options) {
+  if (options.save_merged && options.save.empty()) {
+    fail<UsageError>("--save-merged says what --save DIR writes; give --save DIR too");
+  }
+  if (!options.model.empty() && options.vocabulary) {
+    fail<UsageError>("--vocabulary {}: the model in {} has its own; leave --vocabulary out",
+                     *options.vocabulary, options.model);
+  }
+}
+
 }  // namespace
 
 std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks) {
   std::vector<Case> cases;
-  for (const Size& size : sizes) {
+  check_flags(options);
+  for (const Size& size : sizes_for(options)) {
     for (const Method& method : methods) {
       for (const Batching& batching : batchings) {
         Case one = make_case(size, method, batching, options, cuda, ranks);
@@ -168,6 +223,20 @@ std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks) {
 std::vector<std::string> finetune_default_sizes(bool cuda) {
   if (cuda) return {"1.5b"};
   return {"tiny"};
+}
+
+DecoderConfig case_model(const Case& work) {
+  const std::string& folder = work.finetune->model;
+  return folder.empty() ? decoder_config(work.size, work.vocabulary)
+                        : model_folder(folder).config();
+}
+
+WeightSource case_weights(const Case& work, at::Device device) {
+  const std::string& folder = work.finetune->model;
+  if (folder.empty()) return random_weights(work.seed, device);
+  return [folder](std::size_t, const ParameterSpec& spec) {
+    return model_folder(folder).parameter(spec);
+  };
 }
 
 const TrainingData& training_data(const Case& work) {

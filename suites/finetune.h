@@ -5,7 +5,9 @@
 
 #include "cli/options.h"
 #include "data/examples.h"
+#include "model/decoder.h"
 #include "run/case.h"
+#include "train/finetune_model.h"
 
 namespace trainsuite {
 
@@ -19,5 +21,10 @@ std::vector<std::string> finetune_default_sizes(bool cuda);
 
 /// The examples that the case trains on; read or made once a process.
 const TrainingData& training_data(const Case& work);
+
+/// The case's model: its size's, or that of its folder; read once a process.
+DecoderConfig case_model(const Case& work);
+/// Its base's values: seeded random ones, or the folder's.
+WeightSource case_weights(const Case& work, at::Device device);
 
 }  // namespace trainsuite

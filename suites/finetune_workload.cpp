@@ -44,9 +44,9 @@ RankRecord run_case(Session& session, const Case& work, bool instrumented) {
   const auto connect = [&] { return work.communicates ? &session.communicator() : nullptr; };
   const MakeTask make_task = [](const Case& one, const DeviceInfo& device, Placement place,
                                 Communicator* communicator) {
-    const DecoderConfig config = decoder_config(one.size, one.vocabulary);
-    const WeightSource source = random_weights(one.seed, device.torch_device());
-    return make_finetune_task(one, config, training_data(one), source, device, place, communicator);
+    return make_finetune_task(one, case_model(one), training_data(one),
+                              case_weights(one, device.torch_device()), device, place,
+                              communicator);
   };
   return run_training_case(work, session.device(), session.world(), connect, make_task,
                            instrumented, session.telemetry());

@@ -50,6 +50,11 @@ struct Options {
   std::string packing = "auto";  // auto|on|off
   std::string length_buckets;    // "128,256,512"
   std::string data;              // token file
+  std::string model, save;       // folders
+  bool save_merged = false;
+  std::string recipe = "default";      // default|published
+  std::string checkpointing = "auto";  // auto|on|off
+  std::string optimizer = "auto";      // auto|fused|foreach
   std::optional<std::int64_t> train_examples, held_out;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
   std::string telemetry = "on";        // on|off: samples of GPU and host

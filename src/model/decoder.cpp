@@ -8,11 +8,14 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 
 #include "core/error.h"
+#include "model/checkpoint.h"
 #include "model/linear_cross_entropy.h"
+#include "model/swiglu.h"
 
 namespace trainsuite {
 namespace {
@@ -20,8 +23,11 @@ namespace {
 constexpr std::int64_t kIgnoredTarget = -100;
 
 /// RMSNorm in fp32, then `dtype`.
-at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, double epsilon,
-                at::ScalarType dtype) {
+at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, at::ScalarType dtype,
+                bool fused) {
+  if (fused && x.scalar_type() == weight.scalar_type()) {
+    return at::rms_norm(x, {x.size(-1)}, weight, epsilon).to(dtype);
+  }
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor rstd = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + epsilon);
   return (wide * rstd * weight.to(at::kFloat)).to(dtype);
@@ -52,8 +58,10 @@ at::Tensor attention(const at::Tensor& h, const BlockWeights& weights, const Rot
   return apply(weights.output, out);
 }
 
-at::Tensor mlp(const at::Tensor& h, const BlockWeights& weights) {
-  const std::vector<at::Tensor> parts = apply(weights.gate_up, h).chunk(2, -1);
+at::Tensor mlp(const at::Tensor& h, const BlockWeights& weights, bool fused) {
+  const at::Tensor gate_up = apply(weights.gate_up, h);
+  if (fused) return apply(weights.down, swiglu(gate_up));
+  const std::vector<at::Tensor> parts = gate_up.chunk(2, -1);
   return apply(weights.down, at::silu(parts[0]) * parts[1]);
 }
 
@@ -83,21 +91,42 @@ at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
                          const RotaryTable& rotary, const TokenLayout& layout,
                          const DecoderShape& shape) {
   const at::Tensor attention_input =
-      norm(x, weights.attention_norm, shape.norm_epsilon, input_dtype(weights.qkv));
+      norm(x, weights.attention_norm, shape.norm_epsilon, input_dtype(weights.qkv), shape.fused);
   const at::Tensor middle = x + attention(attention_input, weights, rotary, layout, shape);
   const at::Tensor mlp_input =
-      norm(middle, weights.mlp_norm, shape.norm_epsilon, input_dtype(weights.gate_up));
-  return middle + mlp(mlp_input, weights);
+      norm(middle, weights.mlp_norm, shape.norm_epsilon, input_dtype(weights.gate_up), shape.fused);
+  return middle + mlp(mlp_input, weights, shape.fused);
 }
 
 at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
                              const at::Tensor& head, const at::Tensor& targets, double scale,
                              double norm_epsilon, bool fused) {
-  const at::Tensor hidden = norm(x, norm_weight, norm_epsilon, head.scalar_type());
+  const at::Tensor hidden = norm(x, norm_weight, norm_epsilon, head.scalar_type(), fused);
   if (fused) return linear_cross_entropy(hidden, head, targets, scale);
   const at::Tensor logits = at::linear(hidden, head).to(at::kFloat);
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
 }
+
+namespace {
+
+/// Some tensor of the block that trains: it makes the block's output require a gradient.
+at::Tensor trained_tensor(const BlockWeights& block) {
+  for (const Linear* linear : {&block.qkv, &block.output, &block.gate_up, &block.down}) {
+    if (linear->adapters.a.defined()) return linear->adapters.a;
+    if (linear->weight.defined() && linear->weight.requires_grad()) return linear->weight;
+  }
+  return {};
+}
+
+at::Tensor checkpointed_block(const at::Tensor& x, const BlockWeights& block,
+                              const RotaryTable& rotary, const TokenLayout& layout,
+                              const DecoderShape& shape) {
+  return checkpoint(x, trained_tensor(block), [=](const at::Tensor& input) {
+    return decoder_block(input, block, rotary, layout, shape);
+  });
+}
+
+}  // namespace
 
 at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weights,
                         const RotaryTable& rotary, const TokenLayout& layout,
@@ -107,11 +136,12 @@ at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weigh
     fail("decoder_loss: tokens and targets must both be [batch, sequence] and not empty");
   }
   const DecoderShape shape{config.heads, config.key_value_heads, config.norm_epsilon,
-                           choices.naive_attention};
+                           choices.naive_attention, choices.fused_blocks};
   at::Tensor x = at::embedding(weights.embedding, tokens.reshape({-1}), /*padding_idx=*/-1,
                                /*scale_grad_by_freq=*/false, choices.sparse_gradient);
   for (const BlockWeights& block : weights.blocks) {
-    x = decoder_block(x, block, rotary, layout, shape);
+    x = choices.checkpointing ? checkpointed_block(x, block, rotary, layout, shape)
+                              : decoder_block(x, block, rotary, layout, shape);
   }
   return decoder_head_loss(x, weights.norm, weights.head, targets.reshape({-1}), scale,
                            config.norm_epsilon, choices.fused_loss);

@@ -66,6 +66,7 @@ struct DecoderShape {
   std::int64_t heads, key_value_heads;
   double norm_epsilon;
   bool naive_attention = false;  // scores, softmax and sum written out, instead of one kernel
+  bool fused = false;            // PyTorch's RMSNorm kernel, and swiglu; else operators to trace
 };
 
 /// One block on x [tokens, width]; rotary: [tokens or sequence, head_width / 2], by token.
@@ -90,6 +91,8 @@ struct DecoderWeights {
 struct DecoderChoices {
   bool naive_attention = false, fused_loss = true;
   bool sparse_gradient = false;  // the embedding's gradient as a sparse tensor of touched rows
+  bool fused_blocks = false;     // as DecoderShape's
+  bool checkpointing = false;    // blocks keep their input alone and run again in backward
 };
 /// `uses` in decoder_uses order.
 DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses);

@@ -91,6 +91,14 @@ at::Tensor loss_of(const std::string& size, at::TensorList uses, const at::Tenso
                       {naive_attention, fused_loss, sparse_gradient});
 }
 
+at::Tensor attention_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        std::int64_t batch, std::int64_t sequence,
+                        const std::vector<std::int64_t>& lengths,
+                        const std::optional<at::Tensor>& bounds, bool naive) {
+  return causal_attention(q, k, v, {batch, sequence, lengths, bounds.value_or(at::Tensor())},
+                          naive);
+}
+
 at::Tensor linear_of(const at::Tensor& x, const std::optional<at::Tensor>& weight,
                      const std::optional<at::Tensor>& codes,
                      const std::optional<at::Tensor>& absmax, std::int64_t out,
@@ -134,6 +142,10 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
       "decoder_loss(str size, Tensor[] uses, Tensor tokens, Tensor targets, float scale, "
       "bool naive_attention=False, bool fused_loss=True, bool sparse_gradient=False) -> Tensor",
       &loss_of);
+  m.def(
+      "causal_attention(Tensor q, Tensor k, Tensor v, int batch, int sequence, int[] lengths, "
+      "Tensor? bounds, bool naive) -> Tensor",
+      &attention_of);
   m.def(
       "linear(Tensor x, Tensor? weight, Tensor? codes, Tensor? absmax, int out, Tensor? bias, "
       "Tensor? a, Tensor? b, int[] rows, float scale) -> Tensor",

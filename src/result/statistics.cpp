@@ -150,7 +150,21 @@ const Series* find_series(const RankRecord& rank, const std::string& name) {
   return at == rank.series.end() ? nullptr : &*at;
 }
 
+/// Where steps differ: tokens that are no padding, over all of the training's time.
+std::optional<double> training_rate(const CaseRecord& record) {
+  const std::optional<double> seconds = find_number(record, "train_seconds");
+  if (!seconds || *seconds <= 0) return std::nullopt;
+  double tokens = 0;
+  for (const RankRecord& rank : record.ranks) {
+    const Series* series = find_series(rank, "effective_tokens");
+    if (series == nullptr) return std::nullopt;
+    for (const double count : series->values) tokens += count;
+  }
+  return tokens / *seconds;
+}
+
 std::optional<double> tokens_per_second(const CaseRecord& record) {
+  if (const auto rate = training_rate(record)) return rate;
   if (is_independent(record)) return independent_rate(record);
   const std::optional<double> tokens_per_step = find_number(record, "tokens_per_step");
   const std::optional<StepSummary> steps = summarize_steps(record);

@@ -31,7 +31,8 @@ std::optional<LoopMeans> loop_means(const CaseRecord& record);
 /// The named series of one rank, or nullptr.
 const Series* find_series(const RankRecord& rank, const std::string& name);
 
-/// tokens_per_step / median step time. Sum over ranks of own rate for `independent`.
+/// tokens_per_step / median step time; of a row with `train_seconds` the tokens that are no padding
+/// over that time. Sum over ranks of own rate for `independent`.
 std::optional<double> tokens_per_second(const CaseRecord& record);
 
 /// FLOPs per token of a decoder, forward and backward. Matmul parameters (input embedding

@@ -20,6 +20,9 @@ struct FinetuneRecipe {
   std::string checkpointing = "off";  // on|off: blocks' activations are computed again in backward
   std::vector<std::int64_t> length_buckets;  // padded lengths
   std::string data, model;                   // files; empty: synthetic examples, random weights
+  std::string save;                          // folder; empty: nothing is saved
+  bool save_merged = false;
+  std::string optimizer = "fused";  // fused|foreach: form of AdamW
   std::int64_t train_examples = 0, held_out = 0;
 };
 

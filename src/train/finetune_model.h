@@ -36,11 +36,19 @@ class FinetuneModel {
   WorkingWeights& trainable() { return trainable_; }
   DeviceBatch upload(const Batch& batch) const;
   /// scale x sum of the losses, 0-d fp32. `sparse_gradient`: of the embedding, where it trains.
-  at::Tensor loss(const DeviceBatch& batch, double scale, bool sparse_gradient) const;
+  /// `fused_loss`: linear_cross_entropy, else whole fp32 logits.
+  /// `fused_blocks`: as DecoderShape's.
+  at::Tensor loss(const DeviceBatch& batch, double scale, bool sparse_gradient, bool fused_loss,
+                  bool fused_blocks) const;
 
   std::int64_t parameter_count() const { return decoder_parameter_count(config_) + adapters(); }
   std::int64_t trainable_count() const { return trainable_.parameter_count(); }
   FinetuneBytes bytes() const;
+
+  const DecoderConfig& config() const { return config_; }
+  const FinetuneRecipe& recipe() const { return recipe_; }
+  const DecoderWeights& weights() const { return weights_; }
+  const WorkingWeights& trainable() const { return trainable_; }
   /// Order-sensitive hash of the frozen and the trainable weights.
   std::int64_t hash() const;
 

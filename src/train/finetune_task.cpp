@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "model/counter_hash.h"
+#include "train/finetune_saving.h"
 #include "train/gradient_sync.h"
 
 namespace trainsuite {
@@ -64,7 +65,9 @@ class FinetuneTask final : public TrainingTask {
         model_(config, *work.finetune, compute_dtype(work), device_, work.seed,
                positions_needed(work, data), source),
         gradients_(make_gradients(model_.trainable(), communicator)),
-        optimizer_(model_.trainable().parameters(), {.learning_rate = work.learning_rate}) {}
+        optimizer_(model_.trainable().parameters(),
+                   {.learning_rate = work.learning_rate,
+                    .foreach = work.finetune->optimizer == "foreach"}) {}
 
   Settings facts() override {
     const FinetuneBytes bytes = model_.bytes();
@@ -81,8 +84,12 @@ class FinetuneTask final : public TrainingTask {
     return facts;
   }
 
-  Settings before_steps() override { return {{"held_out_loss_before", held_out_loss()}}; }
-  Settings after_steps() override { return {{"held_out_loss_after", held_out_loss()}}; }
+  Settings before_steps() override { return held_out("held_out_loss_before"); }
+  Settings after_steps() override {
+    Settings facts = held_out("held_out_loss_after");
+    if (!work_.finetune->save.empty() && place_.rank == 0) save_model(model_, work_.name());
+    return facts;
+  }
 
   void step(std::int64_t index, StepClock& clock, at::Tensor loss) override {
     const auto labels = plan_.step_labels(index), own_labels = plan_.rank_labels(index);
@@ -94,7 +101,8 @@ class FinetuneTask final : public TrainingTask {
       if (batch.labels > 0) uploaded = model_.upload(batch);
       clock.mark(Phase::data);
       at::Tensor part;
-      if (batch.labels > 0) part = model_.loss(uploaded, scale, communicator_ == nullptr);
+      if (batch.labels > 0)
+        part = model_.loss(uploaded, scale, communicator_ == nullptr, fused_loss(), fused_blocks());
       clock.mark(Phase::forward);
       gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
       if (part.defined()) part.backward();
@@ -121,6 +129,9 @@ class FinetuneTask final : public TrainingTask {
   std::int64_t weights_hash() override { return model_.hash(); }
 
  private:
+  bool fused_blocks() const { return work_.block_kernel != "reference"; }
+  bool fused_loss() const { return work_.loss_kernel != "reference"; }
+
   /// AdamW at the cosine's rate: from the full one at the first step to 0 after the last.
   void optimize(std::int64_t index) {
     const auto total = static_cast<double>(work_.warmup + work_.steps);
@@ -129,6 +140,13 @@ class FinetuneTask final : public TrainingTask {
                                  2);
     optimizer_.step(gradients_->gradients());
     model_.trainable().refresh();
+  }
+
+  /// Nothing where no held-out example has a label.
+  Settings held_out(const char* name) const {
+    const double loss = held_out_loss();
+    if (std::isnan(loss) && data_.held_out.count() == 0) return {};
+    return {{name, loss}};
   }
 
   /// Mean over all held-out labels, NaN without any. Ranks share the examples out.
@@ -150,7 +168,7 @@ class FinetuneTask final : public TrainingTask {
       const Batch batch = make_batch(data_.held_out, first, examples, longest, options, cuda_);
       if (batch.labels == 0) continue;
       labels += batch.labels;
-      total.add_(model_.loss(model_.upload(batch), 1, false));
+      total.add_(model_.loss(model_.upload(batch), 1, false, true, fused_blocks()));
     }
     sums[0].copy_(total);
     sums[1].fill_(static_cast<double>(labels));

@@ -39,7 +39,9 @@ program() {  # a test program lies in the build tree, or beside the others in a 
 ops=$build/libtrainsuite_ops.so trainsuite=$build/trainsuite
 check "CUDA ops against PyTorch" 0 \
     python3 "$project/tests/gpu/check_ops.py" --library "$ops" --no-timing
-for test in test_communicator test_gradient_sync test_trainer; do
+check "NF4, adapters and packed attention" 0 \
+    python3 "$project/tests/gpu/check_finetune.py" --library "$ops"
+for test in test_communicator test_gradient_sync test_trainer test_finetune; do
     check "$test, NCCL, $ranks ranks" 0 \
         mpirun -q -np "$ranks" "$(program $test)" --backend nccl --device cuda
     check "$test, MPI, $((2 * ranks)) ranks" 0 \

@@ -59,7 +59,9 @@ struct Trained {
   std::int64_t hash = 0;
 };
 
-double fact(const Settings& facts) { return std::get<double>(facts.front().value); }
+double fact(const Settings& facts) {
+  return facts.empty() ? std::nan("") : std::get<double>(facts.front().value);
+}
 
 Trained train(const Case& work, const TrainingData& data, Placement place, Communicator* with) {
   const auto task =
@@ -110,6 +112,29 @@ TEST_P(Methods, RanksTrainAsOneRankOnTheJointBatch) {
   for (const auto& other : world->all_gather(std::to_string(mine.hash))) {
     EXPECT_EQ(other, std::to_string(mine.hash));
   }
+}
+
+TEST_P(Methods, CheckpointingChangesNothing) {
+  const TrainingData data = uneven_data();
+  Case work = make_case(GetParam(), 4, 2);
+  const Trained expected = train(work, data, {}, communicator.get());
+  work.finetune->checkpointing = "on";
+  const Trained mine = train(work, data, {}, communicator.get());
+  EXPECT_NEAR(mine.after, expected.after, 2e-5);
+  if (!device.cuda) {
+    EXPECT_EQ(mine.hash, expected.hash);
+  }
+}
+
+TEST_P(Methods, WholeLogitsAndForeachTrainAlike) {
+  const TrainingData data = uneven_data();
+  Case work = make_case(GetParam(), 4, 2);
+  const Trained expected = train(work, data, {}, nullptr);
+  work.loss_kernel = work.block_kernel = "reference";
+  work.finetune->optimizer = "foreach";
+  work.finetune->qlora_upcast = true;  // of fp32 on a CPU: nothing changes
+  const Trained mine = train(work, data, {}, nullptr);
+  EXPECT_NEAR(mine.after, expected.after, 2e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Methods, testing::Values("full", "lora", "qlora"),
