@@ -182,6 +182,7 @@ Case make_case(const Size& size, const Method& method, Batching batching, const 
                      : published                    ? "reference"
                                                     : "fused";
   one.seed = options.seed;
+  one.vary_seed = true;  // losses of repeats tell how far a seed alone moves them
   one.finetune = make_recipe(method, options);
   take_data(size, options, one);
   one.warmup = options.warmup.value_or(0);

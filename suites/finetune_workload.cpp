@@ -49,7 +49,8 @@ RankRecord run_case(Session& session, const Case& work, bool instrumented) {
                               communicator);
   };
   return run_training_case(work, session.device(), session.world(), connect, make_task,
-                           instrumented, session.telemetry());
+                           instrumented && work.instrumented,
+                           work.instrumented ? session.telemetry() : nullptr);
 }
 
 }  // namespace

@@ -3,6 +3,20 @@
 namespace trainsuite {
 namespace {
 
+void check_suite(const Options& options) {
+  const bool ceilings = options.suite == "ceilings";
+  if (options.pairs && !ceilings) {
+    fail<UsageError>("--pairs sweeps pairs of nodes in the suite ceilings; leave it out of {}",
+                     options.suite);
+  }
+  if (ceilings && options.self_check) {
+    fail<UsageError>("--self-check says what measuring costs a training; leave it out of ceilings");
+  }
+  if (ceilings && !options.ceilings.empty()) {
+    fail<UsageError>("--ceilings gives MFU of training rows; leave it out of the suite ceilings");
+  }
+}
+
 void check_cpu(const Options& options, const std::string& comm) {
   if (comm == "nccl") {
     fail<UsageError>("--comm nccl needs a GPU and this run is on a CPU; use --comm mpi");
@@ -29,6 +43,7 @@ void check_cpu(const Options& options, const std::string& comm) {
 }  // namespace
 
 void check_consistency(const Options& options, bool cuda, const std::string& comm) {
+  check_suite(options);
   if (!cuda) return check_cpu(options, comm);
   if (options.link != "auto" && comm == "mpi") {
     fail<UsageError>(

@@ -2,22 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "result/statistics.h"
+#include "run/speed_up.h"
 
 namespace trainsuite {
 namespace {
 
 constexpr const char* suffix = "-bare";
 
-/// Mean step of the loop, the only time that both have.
+/// Mean step of the slowest rank's loop, the only time that both have.
 std::optional<double> loop_step(const CaseRecord& record) {
   if (record.status != "ok") return std::nullopt;
-  const auto means = loop_means(record);
-  if (!means) return std::nullopt;
-  return means->step_seconds;
+  std::optional<double> slowest;
+  for (const RankRecord& rank : record.ranks) {
+    const auto seconds = find_number(rank.facts, "loop_seconds");
+    const auto steps = find_number(rank.facts, "loop_steps");
+    if (!seconds || !steps || *seconds <= 0 || *steps <= 0) return std::nullopt;
+    slowest = std::max(slowest.value_or(0), *seconds / *steps);
+  }
+  return slowest;
 }
 
 }  // namespace

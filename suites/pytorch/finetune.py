@@ -59,6 +59,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "attention": "sdpa",
         "kernels": "attention=sdpa loss=reference",
         "learning_rate": case.learning_rate,
+        "seed": case.seed,
         "loss_on": case.loss_on,
         "checkpointing": "on" if case.checkpointing else "off",
         "packing": "off",
@@ -91,7 +92,8 @@ def main() -> int:
     """Runs the chosen cases; returns the exit status."""
     options = finetune_cases.parser().parse_args()
     suite = session.Suite(
-        SUITE, finetune_cases.plan, check, run_case, settings, finish, finetune_model.versions()
+        SUITE, finetune_cases.plan, check, run_case, settings, finish,
+        finetune_model.versions(), vary_seed=True,
     )
     return session.main(suite, options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Suite:
     settings: Callable[[Any, World, argparse.Namespace], dict[str, Any]]
     finish: Callable[[CaseRecord, Any, list[Measured]], None]  # completes a row that is ok
     versions: dict[str, str] = field(default_factory=dict)
+    vary_seed: bool = False  # repeat N runs with seed + N, as trainsuite's suite does
 
 
 def main(suite: Suite, options: argparse.Namespace) -> int:
@@ -73,7 +75,7 @@ def run_all(
     failed = False
     for repeat in range(options.repeats):
         for case in plan:
-            row = run_row(suite, case, repeat, world, options)
+            row = run_row(suite, of_repeat(suite, case, repeat), repeat, world, options)
             if writer is not None and row is not None:
                 writer.append(row)
                 print(summary(row), flush=True)
@@ -82,6 +84,11 @@ def run_all(
         writer.finish()
         print(writer.path, flush=True)
     return 1 if failed else 0
+
+
+def of_repeat(suite: Suite, case: Any, repeat: int) -> Any:
+    """The case as that repeat runs it."""
+    return dataclasses.replace(case, seed=case.seed + repeat) if suite.vary_seed else case
 
 
 def run_row(

@@ -104,3 +104,15 @@ def test_data_that_cannot_be_read(program, tmp_path) -> None:
     (tmp_path / "text.h5").write_text("no HDF5 at all")
     done = program("finetune", "--data", tmp_path / "text.h5")
     assert done.returncode == 1 and "no HDF5 file, or cut short" in done.stderr
+
+
+def test_repeats_differ_in_their_seed(program, tmp_path) -> None:
+    """What a seed alone moves is the spread that losses are judged by."""
+    out = tmp_path / "seeds.h5"
+    done = program("finetune", "--case", "full-4x4", *QUICK, "--repeats", "2", "--out", out,
+                   timeout=200)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(out) as file:
+        rows = [dict(file[f"finetune/tiny-full-4x4/{repeat}"].attrs) for repeat in range(2)]
+    assert [row["seed"] for row in rows] == [1, 2]
+    assert rows[0]["initial_weights_hash"] != rows[1]["initial_weights_hash"]

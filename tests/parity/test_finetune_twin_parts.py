@@ -20,6 +20,7 @@ from finetune_twin import (
 )
 
 import finetune_model
+import session
 from finetune_data import QUANTILES, BatchPlan, collate, load, synthetic_length
 from finetune_train import Trainer
 from flags import UsageError
@@ -177,3 +178,13 @@ def test_a_transformers_folder_is_what_is_trained(tmp_path: Path) -> None:
     ids = [torch.tensor([[5, 6, 7, 8]]), torch.tensor([[9, 10]])]
     expected = (3 * saved(ids[0], labels=ids[0]).loss + saved(ids[1], labels=ids[1]).loss) / 4
     assert Trainer(case, WORLD, None).held_out_loss() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_repeats_differ_in_their_seed(tmp_path: Path) -> None:
+    """As trainsuite's do: the spread of losses over repeats is what a seed alone moves."""
+    case = case_of("full", 4, 4)
+    parts = [lambda *_: None] * 5
+    varying, fixed = (session.Suite("finetune", *parts, vary_seed=vary) for vary in (True, False))
+    assert [session.of_repeat(varying, case, repeat).seed - case.seed
+            for repeat in range(3)] == [0, 1, 2]
+    assert session.of_repeat(fixed, case, 2) == case

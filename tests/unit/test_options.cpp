@@ -164,6 +164,22 @@ TEST(Options, ContradictionsThatFlagsAloneShow) {
   EXPECT_NO_THROW(parse({"ddp", "--device", "cpu", "--comm", "mpi", "--link", "auto"}));
 }
 
+TEST(Consistency, FlagsOfAnotherSuite) {
+  Options options;
+  options.suite = "ddp";
+  options.self_check = true;
+  options.ceilings = "peak.h5";
+  EXPECT_NO_THROW(check_consistency(options, false, "mpi"));
+  options.pairs = true;
+  EXPECT_THROW(check_consistency(options, false, "mpi"), UsageError);
+  options.suite = "ceilings";
+  EXPECT_THROW(check_consistency(options, false, "mpi"), UsageError);
+  options.self_check = false;
+  EXPECT_THROW(check_consistency(options, false, "mpi"), UsageError);
+  options.ceilings.clear();
+  EXPECT_NO_THROW(check_consistency(options, false, "mpi"));
+}
+
 TEST(Consistency, WhatTheDeviceContradicts) {
   const Options link = parse({"ddp", "--link", "shm"});
   EXPECT_THROW(check_consistency(link, false, "mpi"), UsageError);
