@@ -9,9 +9,6 @@ from typing import NamedTuple
 import gpt2
 from flags import Parser, common_parser, or_default, precision_of, selected
 
-ATTENTION = ("auto", "cudnn", "flash", "efficient", "math")
-
-
 @dataclass(frozen=True)
 class Case:
     """One row: a size, a recipe and all settings resolved."""
@@ -60,13 +57,11 @@ RECIPES = {  # {} is the number of micro-batches
 
 def parser() -> Parser:
     """The command line."""
-    p = common_parser(
+    return common_parser(
         "Data-parallel GPT-2 training in plain PyTorch, measured as `trainsuite ddp`. "
         "Start it alone (one rank) or with torchrun.",
         tuple(gpt2.SIZES),
     )
-    p.add_argument("--attention", choices=ATTENTION, default="auto")
-    return p
 
 
 def plan(options: argparse.Namespace, cuda: bool) -> list[Case]:

@@ -136,7 +136,7 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
 def finish(row: CaseRecord, case: Case, ranks: list[Measured]) -> None:
     """The kernels that were chosen."""
     kernel = str(row.results.pop("attention_kernel"))
-    row.settings["kernels"] = f"attention={kernel} loss=reference"
+    row.settings |= {"attention": kernel, "kernels": f"attention={kernel} loss=reference"}
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from compile_cases import TORCH_MODES, Case
 from launch import World, load_ops
 from measure import Measured, MemoryGauge, NoClock, StepClock, no_garbage_collection, synchronize
 from session import CaseFailed
-from train import KERNELS, launch_cost, run_steps
+from train import KERNELS, attention_choice, launch_cost, run_steps
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -117,12 +117,21 @@ def run_case(case: Case, world: World) -> Measured:
     """Trains and measures."""
     case_start = time.perf_counter()
     measured = Measured()
+    with attention_choice(case.kernel):
+        measure(case, world, measured)
+    measured.facts["case_seconds"] = time.perf_counter() - case_start
+    return measured
+
+
+def measure(case: Case, world: World, measured: Measured) -> None:
+    """Fills `measured`."""
+    start = time.perf_counter()
     gauge = MemoryGauge(world.device)
     trainer = Trainer(case, world.device)
     measured.facts |= trainer.identity()
     measured.facts["attention_kernel"] = attention_kernel(trainer)
     synchronize(world.device)
-    measured.facts["setup_seconds"] = time.perf_counter() - case_start
+    measured.facts["setup_seconds"] = time.perf_counter() - start
     asked_seconds = trainer.compile()
     with no_garbage_collection():
         run_steps(trainer, gauge, measured)
@@ -136,8 +145,6 @@ def run_case(case: Case, world: World) -> Measured:
         # are not counted as live.
         measured.facts["peak_allocated_bytes"] = max(gauge.allocated[1:])
         measured.facts["peak_reserved_bytes"] = max(gauge.reserved[1:])
-    measured.facts["case_seconds"] = time.perf_counter() - case_start
-    return measured
 
 
 def attention_kernel(trainer: Trainer) -> str:

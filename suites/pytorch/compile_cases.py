@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flags import Parser, above_zero, common_parser, or_default, precision_of, selected
 
 SIZES = ("468m", "tiny")
-ATTENTION = ("sdpa", "naive")
+FORMS = ("sdpa", "naive")  # of attention
 TORCH_MODES = {  # ours -> torch.compile's mode; None: not compiled
     "eager": None,
     "compile": "default",
@@ -23,7 +23,8 @@ class Case:
 
     size: str
     execution: str  # a key of TORCH_MODES
-    attention: str
+    attention: str  # sdpa or naive
+    kernel: str  # of sdpa, as --attention
     micro_batch: int
     accumulate: int
     sequence: int
@@ -70,7 +71,7 @@ def plan(options: argparse.Namespace, cuda: bool) -> list[Case]:
     every = [
         make_case(size, execution, attention, options, cuda)
         for size in SIZES
-        for attention in ATTENTION
+        for attention in FORMS
         for execution in TORCH_MODES
     ]
     return selected(every, options, SIZES, ["468m"] if cuda else ["tiny"])
@@ -85,6 +86,7 @@ def make_case(
         size=size,
         execution=execution,
         attention=attention,
+        kernel=options.attention,
         micro_batch=int(or_default(options.micro_batch, micro_batch)),
         accumulate=int(or_default(options.accumulate, 1)),
         sequence=int(or_default(options.sequence, sequence)),

@@ -14,7 +14,6 @@ import cases
 import record
 import session
 from cases import Case
-from flags import UsageError
 from gpt2 import SIZES
 from launch import World, leave
 from measure import Measured
@@ -25,14 +24,8 @@ from train import run_case
 def main() -> int:
     """Runs the chosen cases; returns the exit status."""
     options = cases.parser().parse_args()
-    suite = session.Suite("ddp", cases.plan, check_attention, run_case, settings, finish)
+    suite = session.Suite("ddp", cases.plan, None, run_case, settings, finish)
     return session.main(suite, options)
-
-
-def check_attention(options: argparse.Namespace, world: World) -> None:
-    """A kernel that the device cannot have is a usage error."""
-    if not world.cuda and options.attention in ("cudnn", "efficient"):
-        raise UsageError(f"--attention {options.attention} needs a GPU; a CPU has flash and math")
 
 
 def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def check(options: argparse.Namespace, world: World) -> None:
 
 def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str, Any]:
     """Flags and derived settings of a row."""
+    kernel = "sdpa" if case.attention == "auto" else case.attention  # PyTorch chooses by the mask
     values = {
         "compile_mode": "compile" if case.compiled else "eager",
         "communicator": world.backend if world.size > 1 else "none",
@@ -56,8 +57,8 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "micro_batch": case.micro_batch,
         "accumulate": case.accumulate,
         "precision": case.precision,
-        "attention": "sdpa",
-        "kernels": "attention=sdpa loss=reference",
+        "attention": kernel,
+        "kernels": f"attention={kernel} loss=reference",
         "learning_rate": case.learning_rate,
         "seed": case.seed,
         "loss_on": case.loss_on,

@@ -43,6 +43,7 @@ class Case:
     checkpointing: bool
     loss_on: str
     precision: str
+    attention: str  # kernel of sdpa
     seed: int
     vocabulary: int  # 0: the model's own
     model: str | None
@@ -131,6 +132,7 @@ def make_case(
         checkpointing=options.checkpointing == "on",
         loss_on=options.loss_on,
         precision=precision_of(options, cuda),
+        attention=options.attention,
         seed=options.seed,
         vocabulary=int(or_default(options.vocabulary, 0)),
         model=options.model,

@@ -28,6 +28,7 @@ from measure import (
     no_garbage_collection,
     synchronize,
 )
+from train import attention_choice
 
 LAUNCH_TOKENS = 16  # of a step so small that only launching costs
 COMPILED_LENGTHS = (96, 160)  # run once before training, so that the dynamic kernels are there
@@ -186,6 +187,7 @@ def run_case(case: Case, world: World) -> Measured:
     measured, gauge, phase = Measured(), MemoryGauge(world.device), "set-up"
     with ExitStack() as stack:
         group = stack.enter_context(world.training_group()) if world.size > 1 else None
+        stack.enter_context(attention_choice(case.attention))
         stack.enter_context(memory_exhaustion(lambda: phase, world.device))
         trainer = Trainer(case, world, group)
         measured.facts |= trainer.identity()

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 
+ATTENTION = ("auto", "cudnn", "flash", "efficient", "math")
+
+
 class Named(Protocol):
     """A case as far as selecting goes."""
 
@@ -115,6 +118,7 @@ def common_parser(description: str, sizes: Sequence[str]) -> Parser:
     p.add_argument("--vocabulary", type=whole(1, 16777216))
     p.add_argument("--seed", type=whole(0, 2**53 - 1), default=1)
     p.add_argument("--precision", choices=("auto", "bf16", "fp32"), default="auto")
+    p.add_argument("--attention", choices=ATTENTION, default="auto", help="kernel of sdpa")
     p.add_argument("--learning-rate", type=above_zero(1000))
     p.add_argument("--out", type=file_name, metavar="FILE")
     p.add_argument("--ops-library", type=file_name, metavar="FILE", help="libtrainsuite_ops.so")

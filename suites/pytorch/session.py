@@ -34,7 +34,7 @@ class Suite:
 
     name: str
     plan: Callable[[argparse.Namespace, bool], list[Any]]  # by options and whether there are GPUs
-    check: Callable[[argparse.Namespace, World], None]  # raises UsageError
+    check: Callable[[argparse.Namespace, World], None] | None  # raises UsageError
     run_case: Callable[[Any, World], Measured]  # on every rank that takes part
     settings: Callable[[Any, World, argparse.Namespace], dict[str, Any]]
     finish: Callable[[CaseRecord, Any, list[Measured]], None]  # completes a row that is ok
@@ -47,7 +47,9 @@ def main(suite: Suite, options: argparse.Namespace) -> int:
     try:
         world = World(options.device, options.link, options.memory_limit)
         plan = suite.plan(options, world.cuda)
-        suite.check(options, world)
+        check_attention(options.attention, world)
+        if suite.check is not None:
+            suite.check(options, world)
         if options.list:
             if world.rank == 0:
                 print("\n".join(case.name for case in plan))
@@ -62,6 +64,12 @@ def main(suite: Suite, options: argparse.Namespace) -> int:
         return run_all(suite, plan, world, options)
     except ResultError as error:
         give_up(str(error), 1)
+
+
+def check_attention(attention: str, world: World) -> None:
+    """A kernel that the device cannot have is a usage error."""
+    if not world.cuda and attention in ("cudnn", "efficient"):
+        raise UsageError(f"--attention {attention} needs a GPU; a CPU has flash and math")
 
 
 def run_all(

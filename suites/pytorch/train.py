@@ -163,7 +163,7 @@ def run_case(case: Case, world: World) -> Measured:
     measured = Measured()
     gauge = MemoryGauge(world.device)
     with ExitStack() as stack:
-        stack.enter_context(attention_choice(case))
+        stack.enter_context(attention_choice(case.attention))
         group = stack.enter_context(world.training_group()) if case.communicates else None
         trainer = Trainer(case, world, group)
         measured.facts["attention_kernel"] = attention_kernel(case, world.device)
@@ -221,9 +221,9 @@ def launch_cost(trainer: Trainer) -> float:
     return host_launch_seconds(lambda: trainer.step(0, 1, sequence), trainer.device)
 
 
-def attention_choice(case: Case) -> AbstractContextManager:
-    """Forces one attention kernel, or leaves the choice to PyTorch."""
-    return nullcontext() if case.attention == "auto" else sdpa_kernel(KERNELS[case.attention])
+def attention_choice(kernel: str) -> AbstractContextManager:
+    """Forces one attention kernel, or with `auto` leaves the choice to PyTorch."""
+    return nullcontext() if kernel == "auto" else sdpa_kernel(KERNELS[kernel])
 
 
 def attention_kernel(case: Case, device: torch.device) -> str:
