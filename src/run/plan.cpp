@@ -196,28 +196,20 @@ void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFac
 
 namespace {
 
-/// Without its folder; empty stays empty.
-std::string file_name(std::string path) {
-  while (path.ends_with('/')) path.pop_back();
-  return path.substr(path.rfind('/') + 1);
-}
-
 Settings finetune_settings(const FinetuneRecipe& recipe) {
   std::vector<std::string> buckets;
   for (const auto bucket : recipe.length_buckets) buckets.push_back(fmt::format("{}", bucket));
   Settings settings = {{"method", recipe.method},
                        {"loss_on", recipe.loss_on},
-                       {"packing", recipe.packing == "on"},
-                       {"checkpointing", recipe.checkpointing == "on"},
+                       {"packing", recipe.packing},
+                       {"checkpointing", recipe.checkpointing},
                        {"schedule", std::string("cosine")},
                        {"optimizer", recipe.optimizer},
                        {"length_buckets", join(buckets, ",")},
-                       {"data", file_name(recipe.data)},
-                       {"model", file_name(recipe.model)},
-                       {"synthetic_data", recipe.data.empty()},
-                       {"random_weights", recipe.model.empty()},
+                       {"data", recipe.data.empty() ? std::string("synthetic") : recipe.data},
+                       {"model", recipe.model.empty() ? std::string("random") : recipe.model},
                        {"train_examples", recipe.train_examples},
-                       {"held_out_examples", recipe.held_out}};
+                       {"held_out", recipe.held_out}};
   if (recipe.method == "full") return settings;
   settings.push_back({"lora_rank", recipe.lora_rank});
   settings.push_back({"lora_alpha", recipe.lora_alpha});

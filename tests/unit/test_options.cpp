@@ -236,6 +236,7 @@ TEST(FlagTable, RecordedNamesAreTheFlagsOwnSaveForUnits) {
                                                  "compile_cache"}));
   EXPECT_EQ(renamed,
             (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
+                                                {"recipe", "recipe_flags"},
                                                 {"time_limit", "time_limit_seconds"},
                                                 {"total_time_limit", "total_time_limit_seconds"},
                                                 {"until", "until_percent"}}));
