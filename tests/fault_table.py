@@ -2,6 +2,7 @@
 
     python3 tests/fault_table.py --binary build/trainsuite --ranks 2
     python3 tests/fault_table.py --ranks 2 --flags "--device cuda --comm mpi --oversubscribe"
+    python3 tests/fault_table.py --only "process killed" --only hang --jobs 3
 
 A finished case is lost when the program said on standard output that it was ok and its file does not
 hold it. The exit status is 1 when a case is lost, a run does not end, or --resume does not complete
@@ -19,13 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 
 PATIENCE = 240  # seconds for a run to end
-CASES = ["--case", "bf16", "--case", "plain", "--case", "both"]  # the fault is in the second
+# In the plan's order: one that is finished before, the one with the fault, one to run after it.
+CASES = ["--case", "independent", "--case", "plain", "--case", "both"]
 
 
 @dataclass
@@ -42,28 +45,42 @@ class Fault:
     gpu_only: bool = False
 
 
-def faults(last: int, step: int) -> list[Fault]:
-    """Those that one machine can make; `last` is the rank that fails, before that step."""
-    at = f"rank={last},step={step},case=plain,kind="
-    hang = at + "hang"
-    return [
-        Fault("exception", "throws", at + "throw"),
-        Fault("out of memory", "OutOfMemory is thrown", at + "oom"),
-        Fault("NaN", "a loss becomes NaN", at + "nan"),
+def faults(arguments: argparse.Namespace) -> list[Fault]:
+    """Those that one machine can make; the last rank fails, unless it says otherwise."""
+    last, limit = arguments.ranks - 1, ("--time-limit", str(arguments.time_limit))
+    at = f"rank={last},step={arguments.step},case=plain,kind="
+    hang, hang_text = at + "hang", f"pauses for ever, {' '.join(limit)}"
+    others = [
         Fault("exception while others are blocked", "sleeps 10 s, throws", at + "late"),
-        Fault("hang in host code", "pauses for ever, --time-limit 15", hang,
-              ("--time-limit", "15")),
-        Fault("hang of rank 0", "pauses for ever, --time-limit 15",
-              hang.replace(f"rank={last}", "rank=0"), ("--time-limit", "15")),
+        Fault("hang of rank 0", hang_text, hang.replace(f"rank={last}", "rank=0"), limit),
+    ]
+    alone = [
+        Fault("exception", "throws", at + "throw"),
+        Fault("out of memory", "asks for more than the GPU has" if arguments.gpu
+              else "OutOfMemory is thrown", at + "oom"),
+        Fault("NaN", "a loss becomes NaN", at + "nan"),
+        Fault("hang in host code", hang_text, hang, limit),
         Fault("illegal kernel", "a device-side assertion", at + "assert", gpu_only=True),
         Fault("process exits", "_exit(3)", at + "exit"),
         Fault("process killed", "kill -9 of itself", at + "kill"),
-        Fault("mpirun killed", "kill -9", hang, ("--time-limit", "15"), signal.SIGKILL, "mpirun"),
-        Fault("asked to stop", "SIGTERM to one rank", flags=("--steps", "100000"),
+        Fault("mpirun killed", "kill -9", hang, limit, signal.SIGKILL, "mpirun"),
+        Fault("asked to stop", "SIGTERM to one rank", flags=("--steps", str(arguments.stop_steps)),
               signal=signal.SIGTERM, to="rank"),
         Fault("asked to stop, a rank hangs", "SIGTERM to rank 0", hang, ("--time-limit", "200"),
               signal.SIGTERM, "first"),
     ]
+    return alone + (others if arguments.ranks > 1 else [])
+
+
+def chosen(arguments: argparse.Namespace) -> list[Fault]:
+    """By whole name, or by a part of it where no name equals it."""
+    known = [fault for fault in faults(arguments) if arguments.gpu or not fault.gpu_only]
+    if not arguments.only:
+        return known
+    names = [fault.name for fault in known]
+    return [fault for fault in known
+            if any(word == fault.name or (word not in names and word in fault.name)
+                   for word in arguments.only)]
 
 
 class Run:
@@ -156,11 +173,10 @@ def line_of(arguments: argparse.Namespace, fault: Fault) -> tuple[str, bool]:
         took = f"{case.group(1)} (case), {seconds:.0f} (job)" if case else f"{seconds:.0f} (job)"
         time.sleep(3 if fault.to == "mpirun" else 0)  # for orphans to end
         lost, ended = lost_cases(run), outcome(run, code)
-        again = subprocess.run(
-            run.command("--resume", "--retry", *(("--steps", "100000", "--total-time-limit", "15")
-                                                 if "--steps" in fault.flags else ())),
-            capture_output=True, text=True, timeout=PATIENCE, check=False)
-        well = lost == 0 and (again.returncode == 0 or "--steps" in fault.flags)
+        steps = fault.flags if "--steps" in fault.flags else ()
+        again = subprocess.run(run.command("--resume", "--retry", *steps), capture_output=True,
+                               text=True, timeout=PATIENCE, check=False)
+        well = lost == 0 and again.returncode == 0
         if not well:
             print(run.said(), again.stdout, again.stderr, file=sys.stderr)
         return f"| {fault.name} | {fault.how} | {ended} | {took} | {lost} |", well
@@ -171,19 +187,20 @@ def main() -> int:
     parser.add_argument("--binary", type=Path, default=Path("build/trainsuite"))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--step", type=int, default=3, help="before which the rank fails")
+    parser.add_argument("--time-limit", type=int, default=15, help="seconds, of hanging cases")
+    parser.add_argument("--stop-steps", type=int, default=400, help="of a case asked to stop: seconds")
     parser.add_argument("--flags", default="", help="of the program, such as '--device cuda'")
     parser.add_argument("--gpu", action="store_true", help="also faults that need a GPU")
-    parser.add_argument("--only", default="", help="faults whose name holds this")
+    parser.add_argument("--only", action="append", default=[], help="a fault's name, or part of it")
+    parser.add_argument("--jobs", type=int, default=1, help="faults made at the same time")
     arguments = parser.parse_args()
     print("| fault | how it is made | what happened | seconds | finished cases lost |")
     print("|---|---|---|---|---|")
     all_well = True
-    for fault in faults(arguments.ranks - 1, arguments.step):
-        if arguments.only not in fault.name or (fault.gpu_only and not arguments.gpu):
-            continue
-        line, well = line_of(arguments, fault)
-        print(line, flush=True)
-        all_well = all_well and well
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for line, well in pool.map(lambda fault: line_of(arguments, fault), chosen(arguments)):
+            print(line, flush=True)
+            all_well = all_well and well
     return 0 if all_well else 1
 
 

@@ -209,6 +209,9 @@ class TrainingCase {
         fault_->case_name != work_.recipe) {
       return;
     }
+    if (fault_->kind == "oom" && device_.cuda) {  // the allocator's own failure
+      at::empty({2 * device_.memory_bytes}, losses_->options().dtype(at::kByte));
+    }
     commit(*fault_);
     if (fault_->kind == "nan") losses_->select(0, index).fill_(NAN);
     if (fault_->kind == "assert") at::_assert_async(at::zeros({1}, losses_->options()));
