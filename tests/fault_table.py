@@ -188,7 +188,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--step", type=int, default=3, help="before which the rank fails")
     parser.add_argument("--time-limit", type=int, default=15, help="seconds, of hanging cases")
-    parser.add_argument("--stop-steps", type=int, default=400, help="of a case asked to stop: seconds")
+    parser.add_argument("--stop-steps", type=int, default=400, help="of what is asked to stop")
     parser.add_argument("--flags", default="", help="of the program, such as '--device cuda'")
     parser.add_argument("--gpu", action="store_true", help="also faults that need a GPU")
     parser.add_argument("--only", action="append", default=[], help="a fault's name, or part of it")

@@ -191,6 +191,28 @@ def test_verify_names_each_violation(tmp_path: Path, command, fault, words: str)
     assert all(line.startswith(str(tmp_path)) for line in done.stdout.splitlines())
 
 
+def interrupt_ranks(case: results.CaseRecord) -> None:
+    """The system takes a core away: of rank 1 within two of three steps, of rank 0 after the last."""
+    series_of(case, "backward_seconds", 1).values = [0.6, 0.57, 0.57, 0.6]
+    for name in ("step", *PHASES):
+        values = series_of(case, f"{name}_seconds").values
+        values[1:] = [value / 10 for value in values[1:]]
+    case.ranks[0].facts["loop_seconds"] = 0.3 + 0.015
+
+
+@pytest.mark.parametrize("dry_run, status", [(True, 0), (False, 1)])
+def test_verify_forgives_interruptions_of_dry_runs_alone(
+    tmp_path: Path, command, dry_run: bool, status: int
+) -> None:
+    case = copy.deepcopy(sound_case())
+    interrupt_ranks(case)
+    case.settings["dry_run"] = dry_run
+    done = command("verify", make_file(tmp_path / "a.h5", case))
+    assert done.returncode == status, done.stdout
+    if not dry_run:
+        assert "rank 0: 3 steps add up" in done.stdout and "rank 1: phases add up" in done.stdout
+
+
 def test_errors_are_one_line_and_exit_2(tmp_path: Path, command) -> None:
     (tmp_path / "text.h5").write_text("hello")
     sound = make_file(tmp_path / "a.h5", sound_case())
