@@ -9,8 +9,8 @@ gradient is wanted) and how its arguments are made of them. Each block gets a fo
 forward.pt2, backward.pt2 and block.json; timing.json says where the time went. Exit status 1 with
 one line on standard error where something fails.
 
-PyTorch is imported once and the packages are compiled side by side in forked children; no parent
-touches CUDA, which would not survive the fork.
+PyTorch is imported once and the packages are compiled side by side in forked children; the parent
+does not touch CUDA, which would not survive the fork.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from capture_inductor import configure, import_all, prepare_headers
+from capture_inductor import configure, gpu_untouched, import_all, prepare_headers
 
 START = time.time()
 
@@ -177,16 +177,51 @@ def child(block: dict[str, Any], which: str, request: dict[str, Any], output: Pa
     (folder / f"{which}.json").write_text(json.dumps(facts))
 
 
-def run_to_the_end(function: Any, *arguments: Any) -> None:
-    """What a forked child runs."""
+def run_to_the_end(cause: Path, function: Any, *arguments: Any) -> None:
+    """What a forked child runs; an exception's text goes to the file `cause` as well."""
     end_with_parent()
-    function(*arguments)
+    try:
+        function(*arguments)
+    except Exception as error:
+        cause.write_text(in_one_line(error))
+        raise
+
+
+def in_one_line(error: Exception) -> str:
+    """The exception's type, its first line and, of a compiler's output, the first error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines[1:] if "error:" in line]
+    return ": ".join([type(error).__name__, *lines[:1], *told[:1]])[:500]
+
+
+def cause_file(output: Path, name: str) -> Path:
+    """Where the child of that name says why it failed."""
+    return output / f"{name.replace('/', '-')}.cause"
+
+
+def failures(output: Path, children: dict[str, Any]) -> str:
+    """What to say of the children that failed, each cause once; empty where none did."""
+    causes: dict[str, list[str]] = {}
+    for name, process in children.items():
+        if process.exitcode == 0:
+            continue
+        file = cause_file(output, name)
+        said = file.read_text() if file.exists() else f"ended with status {process.exitcode}"
+        causes.setdefault(said, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {cause}" for cause, names in causes.items())
 
 
 def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[str, Any]:
     """A process a package; {name: process}."""
     fork = multiprocessing.get_context("fork")
-    fork.Process(target=run_to_the_end, args=(prepare_headers, request["device"])).start()
+
+    def start(name: str, *work: Any) -> Any:
+        process = fork.Process(target=run_to_the_end, args=(cause_file(output, name), *work))
+        process.start()
+        return process
+
+    output.mkdir(parents=True, exist_ok=True)
+    start("headers", prepare_headers, request["device"])
     children = {}
     for block in request["blocks"]:
         (output / block["name"]).mkdir(parents=True)
@@ -194,15 +229,13 @@ def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[
         on_cpu = request["device"] == "cpu"
         traced = parts.timed("trace", trace)(block, "cpu") if on_cpu else None
         for which in ("backward", "forward"):
-            work = (child, block, which, request, output, traced)
-            process = fork.Process(target=run_to_the_end, args=work)
-            process.start()
-            children[f"{block['name']}/{which}"] = process
+            name = f"{block['name']}/{which}"
+            children[name] = start(name, child, block, which, request, output, traced)
     return children
 
 
-def run(request: dict[str, Any], output: Path) -> None:
-    """Compiles all blocks and writes timing.json."""
+def prepare(request: dict[str, Any]) -> None:
+    """What all children need, done once before they are forked."""
     import torch
 
     if torch.__version__ != request["torch_version"]:
@@ -210,18 +243,23 @@ def run(request: dict[str, Any], output: Path) -> None:
             f"this Python has torch {torch.__version__}, trainsuite was started with "
             f"{request['torch_version']}"
         )
-    import_all()
-    configure(request)
-    torch.ops.load_library(request["ops_library"])
-    torch.ops.trainsuite.use_attention(request["attention"])
+    with gpu_untouched(request["device"]):
+        import_all()
+        configure(request)
+        torch.ops.load_library(request["ops_library"])
+        torch.ops.trainsuite.use_attention(request["attention"])
+
+
+def run(request: dict[str, Any], output: Path) -> None:
+    """Compiles all blocks and writes timing.json."""
+    prepare(request)
     parts = Parts()
     parts.seconds["import"] = time.time() - START
     children = start_children(request, output, parts)
     for process in children.values():
         process.join()
-    failed = [name for name, process in children.items() if process.exitcode != 0]
-    if failed:
-        raise RuntimeError(f"could not compile {', '.join(failed)}")
+    if failed := failures(output, children):
+        raise RuntimeError(failed)
     # The parts of the child that took longest: they add up to about what was waited for.
     facts = [json.loads((output / f"{name}.json").read_text()) for name in children]
     slowest = max(facts, key=lambda one: one["total_seconds"])

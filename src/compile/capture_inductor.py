@@ -1,9 +1,32 @@
 """How capture.py sets Inductor up: settings, vector instructions, precompiled headers."""
 
+import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+
+@contextlib.contextmanager
+def gpu_untouched(device: str) -> Iterator[None]:
+    """Within it PyTorch is told that there is a GPU, where `device` is one, rather than left to ask
+    the driver: modules of Inductor ask while they are imported, and a process that has asked once
+    cannot have forked children that use CUDA.
+    """
+    import torch
+
+    if device != "cuda":
+        yield
+        return
+    ask = torch._C._cuda_getDeviceCount
+    torch._C._cuda_getDeviceCount = lambda: 1  # the one that trainsuite runs on
+    try:
+        yield
+    finally:
+        torch._C._cuda_getDeviceCount = ask
+    if torch.cuda.is_initialized():
+        raise RuntimeError("CUDA was initialized before the compiling processes were started")
 
 
 def vector_isas(device: str) -> list[Any]:
