@@ -25,7 +25,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from capture_inductor import configure, gpu_untouched, import_all, prepare_headers
+from capture_inductor import configure, gpu_untouched, import_all, prepare_headers, provide_cuda
 
 START = time.time()
 
@@ -234,7 +234,7 @@ def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[
     return children
 
 
-def prepare(request: dict[str, Any]) -> None:
+def prepare(request: dict[str, Any], output: Path) -> None:
     """What all children need, done once before they are forked."""
     import torch
 
@@ -246,13 +246,15 @@ def prepare(request: dict[str, Any]) -> None:
     with gpu_untouched(request["device"]):
         import_all()
         configure(request)
+        if request["device"] == "cuda":
+            provide_cuda(output / "driver")
         torch.ops.load_library(request["ops_library"])
         torch.ops.trainsuite.use_attention(request["attention"])
 
 
 def run(request: dict[str, Any], output: Path) -> None:
     """Compiles all blocks and writes timing.json."""
-    prepare(request)
+    prepare(request, output)
     parts = Parts()
     parts.seconds["import"] = time.time() - START
     children = start_children(request, output, parts)

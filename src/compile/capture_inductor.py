@@ -1,6 +1,7 @@
 """How capture.py sets Inductor up: settings, vector instructions, precompiled headers."""
 
 import contextlib
+import ctypes
 import functools
 import os
 from collections.abc import Iterator
@@ -96,6 +97,28 @@ def configure(request: dict[str, Any]) -> None:
     config.compile_threads = 1  # the packages are side by side already
     torch.use_deterministic_algorithms(request["deterministic"])
     torch.set_num_threads(1)  # forked children could not use a parent's OpenMP threads
+
+
+def provide_cuda(folder: Path) -> None:
+    """What the C++ compiler needs for CUDA, also where PyTorch's wheels are all there is of it:
+    headers, and the driver's library by the name that linking asks for, which `folder` is made for.
+    """
+    import torch
+    from torch.utils import cpp_extension
+
+    site = Path(torch.__file__).parents[1]
+    homes = [Path(cpp_extension.CUDA_HOME or site), *sorted((site / "nvidia").glob("*"))]
+    having = [home for home in homes if (home / "include" / "cuda_runtime_api.h").is_file()]
+    if not having:
+        raise RuntimeError("no CUDA headers: CUDA_HOME should name a folder with include/cuda.h")
+    os.environ["CUDA_HOME"] = cpp_extension.CUDA_HOME = str(having[0])
+    ctypes.CDLL("libcuda.so.1")  # loads it where it is found at run time; does not start the driver
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    folder.mkdir(parents=True)
+    driver = next(line.split(maxsplit=5)[5] for line in maps if "/libcuda.so" in line)
+    (folder / "libcuda.so").symlink_to(driver)
+    others = os.environ.get("LIBRARY_PATH")
+    os.environ["LIBRARY_PATH"] = f"{folder}:{others}" if others else str(folder)
 
 
 def prepare_headers(device: str) -> None:
