@@ -29,6 +29,7 @@ struct BlockRequest {
   std::string op;
   std::vector<BlockTensor> tensors;
   std::vector<BlockArgument> arguments;
+  bool attention = true;  // it calls the attention kernel that the target names
 };
 
 /// What it is compiled for.

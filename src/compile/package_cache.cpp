@@ -111,8 +111,10 @@ PackageCache::PackageCache(fs::path folder, CompileTools tools, double lock_seco
 }
 
 std::string PackageCache::key(const CompileTarget& target, const BlockRequest& request) const {
+  CompileTarget used = target;
+  if (!request.attention) used.attention.clear();
   return request.name + "-" +
-         hash_of_text(to_json_text(target) + to_json_text(request) + tools_.torch_version +
+         hash_of_text(to_json_text(used) + to_json_text(request) + tools_.torch_version +
                       tools_hash_);
 }
 

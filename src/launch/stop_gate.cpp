@@ -17,6 +17,11 @@ StopGate::Frozen StopGate::freeze() {
   return {epoch_, trains_ ? next_ : not_in_it};
 }
 
+bool StopGate::frozen() {
+  const std::lock_guard lock(mutex_);
+  return frozen_;
+}
+
 void StopGate::decide(std::int64_t epoch, std::int64_t stop_step) {
   const std::lock_guard lock(mutex_);
   if (epoch == epoch_) stop_step_ = stop_step;

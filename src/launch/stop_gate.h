@@ -22,6 +22,8 @@ class StopGate {
 
   void begin_case(std::int64_t epoch, bool trains);
   Frozen freeze();
+  /// A stop is known: what only prepares the step under way may end at once, on all ranks alike.
+  bool frozen();
   /// The agreed step of the case `epoch`; ignored in any other.
   void decide(std::int64_t epoch, std::int64_t stop_step);
 

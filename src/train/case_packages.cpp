@@ -42,9 +42,14 @@ bool CasePackages::load() {
   const PackageCache cache(choice_.cache, find_compile_tools());
   const auto target = compile_target(work_, device_, choice_.deterministic);
   report_.compiled = false;
-  if (work_.one_rank || world_.local_rank() == 0) compile(cache, target);
-  const bool mine = report_.compiled;
-  const bool any = work_.one_rank ? mine : !world_.agree(!mine);
+  bool stopped = false;
+  try {
+    if (work_.one_rank || world_.local_rank() == 0) compile(cache, target);
+  } catch (const Stopped&) {
+    stopped = true;
+  }
+  if (any_rank(stopped)) fail<Stopped>("stopped while packages were compiled");
+  const bool any = any_rank(report_.compiled);
   const auto load_start = Clock::now();
   parts_.emplace(work_, cache, target, device_.torch_device());
   load_seconds_ += since(load_start);
@@ -52,10 +57,15 @@ bool CasePackages::load() {
   return any;
 }
 
+bool CasePackages::any_rank(bool mine) const {
+  return work_.one_rank ? mine : !world_.agree(!mine);
+}
+
 void CasePackages::compile(const PackageCache& cache, const CompileTarget& target) {
   const auto watch = [&] {
     world_.check_time();
     if (!work_.one_rank) world_.check_peers();
+    if (world_.stop_gate().frozen()) fail<Stopped>("asked to stop");
   };
   auto report = cache.ensure(target, block_requests(work_), watch);
   report_.compiled = report.compiled;

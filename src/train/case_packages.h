@@ -34,6 +34,7 @@ class CasePackages {
   Settings facts() const;
 
  private:
+  bool any_rank(bool mine) const;
   void compile(const PackageCache& cache, const CompileTarget& target);
 
   Case work_;

@@ -89,6 +89,7 @@ class Gpt2Model final : public TrainedModel {
                          TensorAt{4},
                          1.0,
                          work_.loss_kernel == "fused"};
+    request.attention = false;
     return request;
   }
 
@@ -176,6 +177,7 @@ class DecoderModel final : public TrainedModel {
                          1.0,
                          config_.norm_epsilon,
                          work_.loss_kernel == "fused"};
+    request.attention = false;
     return request;
   }
 

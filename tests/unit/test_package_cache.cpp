@@ -107,6 +107,12 @@ TEST_F(PackageCacheTest, KeyHoldsAllThatThePackagesDependOn) {
   target = target_;
   target.ordinal = 3;
   EXPECT_EQ(cache().key(target, one_), base) << "packages run on any GPU of the architecture";
+
+  auto without_attention = one_;
+  without_attention.attention = false;
+  target = target_, target.attention = "another";
+  EXPECT_NE(cache().key(target, one_), base);
+  EXPECT_EQ(cache().key(target, without_attention), cache().key(target_, without_attention));
   tools_.torch_version = "2.1";
   EXPECT_NE(cache().key(target_, one_), base);
   tools_.torch_version = "2.0";
