@@ -44,7 +44,8 @@ Case make_case(const Size& size, const Execution& execution, const std::string& 
   one.precision = options.precision == "auto" ? (cuda ? "bf16" : "fp32") : options.precision;
   one.attention = attention == "naive" ? attention : options.attention;
   one.loss_kernel = options.loss_kernel;
-  one.block_kernel = "reference";  // the decoder's blocks have no kernels of their own
+  // Inductor writes a compiled block's kernels itself.
+  one.block_kernel = one.execution == "eager" ? options.block_kernel : "reference";
   one.seed = options.seed;
   const auto tokens = static_cast<double>(one.micro_batch * one.accumulate * one.sequence);
   one.work = size.parameters * tokens * static_cast<double>(one.steps + one.warmup);

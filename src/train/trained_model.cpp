@@ -117,8 +117,11 @@ class DecoderModel final : public TrainedModel {
     if (parts) return loss_of_parts(leaves, inputs, targets, scale, *parts);
     const RotaryTable rotary{rotary_.cosine.narrow(0, 0, sequence),
                              rotary_.sine.narrow(0, 0, sequence)};
-    return decoder_loss(config_, leaves, rotary, inputs, targets, scale,
-                        {naive(), work_.loss_kernel == "fused", /*sparse_gradient=*/false});
+    DecoderChoices choices;
+    choices.naive_attention = naive();
+    choices.fused_loss = work_.loss_kernel == "fused";
+    choices.fused_blocks = work_.block_kernel == "fused";
+    return decoder_loss(config_, leaves, rotary, inputs, targets, scale, choices);
   }
 
   std::vector<BlockRequest> requests() const override { return {block(), head()}; }
