@@ -157,8 +157,27 @@ FinetuneRecipe make_recipe(const Method& method, const Options& options) {
   return recipe;
 }
 
-Case make_case(const Size& size, const Method& method, Batching batching, const Options& options,
-               bool cuda, int ranks) {
+/// Compiled blocks have fixed shapes: examples are padded, to some few lengths.
+void compile_case(Case& one, const Options& options) {
+  one.execution = "compile";
+  one.on_request = true;
+  one.recipe += "-compile";
+  one.what += ", compiled";
+  one.block_kernel = "reference";  // Inductor fuses the reference's operators itself
+  FinetuneRecipe& recipe = *one.finetune;
+  recipe.packing = "off";
+  if (recipe.length_buckets.empty()) recipe.length_buckets = {128, 256, 384, 512};
+  if (recipe.checkpointing == "on") {
+    one.skip = "compiled blocks keep what the compiler chose; --checkpointing is for eager rows";
+  } else if (options.packing == "on") {
+    one.skip = "compiled blocks have fixed shapes, packed micro-batches have not";
+  } else if (one.size == model_size.name) {
+    one.skip = "only models of the known sizes are compiled";
+  }
+}
+
+Case make_case(const Size& size, const Method& method, Batching batching, bool compiled,
+               const Options& options, bool cuda, int ranks) {
   Case one;
   one.suite = "finetune";
   one.size = size.name;
@@ -185,6 +204,7 @@ Case make_case(const Size& size, const Method& method, Batching batching, const 
   one.vary_seed = true;  // losses of repeats tell how far a seed alone moves them
   one.finetune = make_recipe(method, options);
   take_data(size, options, one);
+  if (compiled) compile_case(one, options);
   one.warmup = options.warmup.value_or(0);
   one.steps = options.steps.value_or(steps_of_one_pass(one.finetune->train_examples, one));
   one.work = size.parameters *
@@ -207,14 +227,17 @@ void check_flags(const Options& options) {
 std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks) {
   std::vector<Case> cases;
   check_flags(options);
+  const auto add = [&](Case one) {
+    const bool again = std::any_of(cases.begin(), cases.end(),
+                                   [&](const Case& other) { return other.name() == one.name(); });
+    if (!again) cases.push_back(std::move(one));  // --micro-batch can make two cases one
+  };
   for (const Size& size : sizes_for(options)) {
-    for (const Method& method : methods) {
-      for (const Batching& batching : batchings) {
-        Case one = make_case(size, method, batching, options, cuda, ranks);
-        const bool again = std::any_of(cases.begin(), cases.end(), [&](const Case& other) {
-          return other.name() == one.name();
-        });
-        if (!again) cases.push_back(std::move(one));  // --micro-batch can make two cases one
+    for (const bool compiled : {false, true}) {
+      for (const Method& method : methods) {
+        for (const Batching& batching : batchings) {
+          add(make_case(size, method, batching, compiled, options, cuda, ranks));
+        }
       }
     }
   }

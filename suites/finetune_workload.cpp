@@ -1,6 +1,7 @@
 // How a case of the finetune suite runs, and what its rows say beside the measurements.
 #include <fmt/format.h>
 
+#include "compiling.h"
 #include "finetune.h"
 #include "model/decoder.h"
 #include "run/plan.h"
@@ -12,14 +13,13 @@
 namespace trainsuite {
 namespace {
 
-/// The training's wall time, without load and evaluation: all of its steps.
+/// The training's wall time, without load, compilation and evaluation: all of its steps.
 void add_train_seconds(CaseRecord& row) {
+  const Value* first = find_value(row.results, "first_step_seconds_warm");
+  if (!first) first = find_value(row.results, "first_step_seconds");
+  const Value* others = find_value(row.results, "loop_seconds");
   double seconds = 0;
-  for (const Setting& result : row.results) {
-    if (result.name == "first_step_seconds" || result.name == "loop_seconds") {
-      seconds += std::get<double>(result.value);
-    }
-  }
+  for (const Value* part : {first, others}) seconds += part ? std::get<double>(*part) : 0;
   row.results.push_back({"train_seconds", seconds});
 }
 
@@ -29,7 +29,7 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
   row.settings = merged_settings(
       row.settings,
       {{"implementation", std::string("trainsuite")},
-       {"compile_mode", std::string("eager")},
+       {"compile_mode", work.execution},
        {"communicator", work.communicates ? session.comm_kind() : "none"},
        {"kernels", kernels},
        {"dry_run", !session.device().cuda},
@@ -40,7 +40,8 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
   if (row.status == "ok") add_train_seconds(row);
 }
 
-RankRecord run_case(Session& session, const Case& work, bool instrumented) {
+RankRecord run_case(Session& session, const Case& work, bool instrumented,
+                    const CompileChoice& choice) {
   const auto connect = [&] { return work.communicates ? &session.communicator() : nullptr; };
   const MakeTask make_task = [](const Case& one, const DeviceInfo& device, Placement place,
                                 Communicator* communicator) {
@@ -50,7 +51,7 @@ RankRecord run_case(Session& session, const Case& work, bool instrumented) {
   };
   return run_training_case(work, session.device(), session.world(), connect, make_task,
                            instrumented && work.instrumented,
-                           work.instrumented ? session.telemetry() : nullptr);
+                           work.instrumented ? session.telemetry() : nullptr, choice);
 }
 
 }  // namespace
@@ -61,8 +62,9 @@ Suite finetune_suite() {
           [](Session& session, const Options& options) {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";
-            workload.run = [&session, instrumented](const Case& work) {
-              return run_case(session, work, instrumented);
+            const auto choice = compile_choice(options);
+            workload.run = [&session, instrumented, choice](const Case& work) {
+              return run_case(session, work, instrumented, choice);
             };
             workload.recover = [&session] { return session.recover(); };
             workload.describe = [&session](const Case& work, CaseRecord& row) {

@@ -140,8 +140,9 @@ at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weigh
   at::Tensor x = at::embedding(weights.embedding, tokens.reshape({-1}), /*padding_idx=*/-1,
                                /*scale_grad_by_freq=*/false, choices.sparse_gradient);
   for (const BlockWeights& block : weights.blocks) {
-    x = choices.checkpointing ? checkpointed_block(x, block, rotary, layout, shape)
-                              : decoder_block(x, block, rotary, layout, shape);
+    x = choices.block           ? choices.block(x, block)
+        : choices.checkpointing ? checkpointed_block(x, block, rotary, layout, shape)
+                                : decoder_block(x, block, rotary, layout, shape);
   }
   return decoder_head_loss(x, weights.norm, weights.head, targets.reshape({-1}), scale,
                            config.norm_epsilon, choices.fused_loss);

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,15 @@ std::size_t decoder_block_size(bool qkv_bias);
 /// p: attention norm, qkv matrix, (qkv bias,) output matrix, mlp norm, gate_up matrix, down matrix.
 BlockWeights dense_block(at::TensorList p);
 
+/// A frozen block with adapters as two lists, the order in which compiled blocks take them. Frozen:
+/// as dense_block's p; a quantized matrix is its codes, then its absmax. Adapters: a and b of qkv,
+/// output, gate_up and down.
+std::vector<at::Tensor> frozen_tensors(const BlockWeights& block);
+std::vector<at::Tensor> adapter_tensors(const BlockWeights& block);
+/// The block of such lists. `qkv_rows`: rows of q, k and v; `scale`: of the adapters.
+BlockWeights adapted_block(at::TensorList frozen, at::TensorList adapters,
+                           const std::vector<std::int64_t>& qkv_rows, double scale);
+
 struct DecoderShape {
   std::int64_t heads, key_value_heads;
   double norm_epsilon;
@@ -88,11 +98,15 @@ struct DecoderWeights {
   at::Tensor head;  // [vocabulary, width], in the compute dtype
 };
 
+/// A block's function in another form: x [tokens, width] to the same shape.
+using BlockFunction = std::function<at::Tensor(const at::Tensor& x, const BlockWeights& block)>;
+
 struct DecoderChoices {
   bool naive_attention = false, fused_loss = true;
   bool sparse_gradient = false;  // the embedding's gradient as a sparse tensor of touched rows
   bool fused_blocks = false;     // as DecoderShape's
   bool checkpointing = false;    // blocks keep their input alone and run again in backward
+  BlockFunction block{};         // in place of decoder_block, whatever else is chosen for it
 };
 /// `uses` in decoder_uses order.
 DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses);

@@ -75,6 +75,19 @@ at::Tensor block_of(const at::Tensor& x, at::TensorList p, const at::Tensor& cos
       .view(x.sizes());
 }
 
+at::Tensor adapted_block_of(const at::Tensor& x, at::TensorList frozen, at::TensorList adapters,
+                            const at::Tensor& cosine, const at::Tensor& sine, std::int64_t heads,
+                            std::int64_t key_value_heads, double norm_epsilon, double scale,
+                            bool naive_attention) {
+  if (x.dim() != 3) fail("decoder_adapted_block: x has {} dimensions, 3 needed", x.dim());
+  const std::int64_t head_width = 2 * cosine.size(1), key = key_value_heads * head_width;
+  const BlockWeights block = adapted_block(frozen, adapters, {heads * head_width, key, key}, scale);
+  const DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention};
+  return decoder_block(x.reshape({-1, x.size(2)}), block, {cosine, sine}, {x.size(0), x.size(1)},
+                       shape)
+      .view(x.sizes());
+}
+
 at::Tensor head_loss_of(const at::Tensor& x, const at::Tensor& norm, const at::Tensor& head,
                         const at::Tensor& targets, double scale, double norm_epsilon, bool fused) {
   return decoder_head_loss(x.reshape({-1, x.size(-1)}), norm, head, targets.reshape({-1}), scale,
@@ -134,6 +147,11 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
       "decoder_block(Tensor x, Tensor[] p, Tensor cosine, Tensor sine, int heads, "
       "int key_value_heads, float norm_epsilon, bool naive_attention=False) -> Tensor",
       &block_of);
+  m.def(
+      "decoder_adapted_block(Tensor x, Tensor[] frozen, Tensor[] adapters, Tensor cosine, "
+      "Tensor sine, int heads, int key_value_heads, float norm_epsilon, float scale, "
+      "bool naive_attention=False) -> Tensor",
+      &adapted_block_of);
   m.def(
       "decoder_head_loss(Tensor x, Tensor norm, Tensor head, Tensor targets, float scale, "
       "float norm_epsilon, bool fused) -> Tensor",

@@ -6,6 +6,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <numeric>
 #include <optional>
@@ -30,9 +31,49 @@ std::vector<Part> parts_of(const std::vector<std::int64_t>& rows) {
   return parts;
 }
 
-at::Tensor dense_weight(const at::Tensor& weight, const Nf4& quantized, at::IntArrayRef shape,
-                        at::ScalarType dtype) {
-  return weight.defined() ? weight : nf4_dequantize(quantized, shape, dtype);
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+at::Tensor nf4_linear(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& absmax,
+                      at::IntArrayRef shape, const std::optional<at::Tensor>& bias) {
+  return product(x, nf4_dequantize({codes, absmax}, shape, x.scalar_type()),
+                 bias.value_or(at::Tensor()));
+}
+
+at::Tensor nf4_linear_shape(const at::Tensor& x, const at::Tensor&, const at::Tensor&,
+                            at::IntArrayRef shape, const std::optional<at::Tensor>&) {
+  return at::empty({x.size(0), shape[0]}, x.options());
+}
+
+at::Tensor nf4_linear_backward(const at::Tensor& g, const at::Tensor& codes,
+                               const at::Tensor& absmax, at::IntArrayRef shape) {
+  return at::mm(g, nf4_dequantize({codes, absmax}, shape, g.scalar_type()));
+}
+
+at::Tensor nf4_linear_backward_shape(const at::Tensor& g, const at::Tensor&, const at::Tensor&,
+                                     at::IntArrayRef shape) {
+  return at::empty({g.size(0), shape[1]}, g.options());
+}
+
+// A quantized matrix and its product are one op each way: tracing that saw the matrix would keep it
+// for backward, and dequantizing it again is the point of its storage.
+at::Tensor frozen_product(const at::Tensor& x, const Linear& linear) {
+  if (linear.weight.defined()) return product(x, linear.weight, linear.bias);
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("trainsuite::nf4_linear", "")
+                             .typed<decltype(nf4_linear)>();
+  return op.call(x, linear.quantized.codes, linear.quantized.absmax, linear.shape,
+                 linear.bias.defined() ? std::optional(linear.bias) : std::nullopt);
+}
+
+at::Tensor frozen_product_backward(const at::Tensor& g, const at::Tensor& weight,
+                                   const Nf4& quantized, at::IntArrayRef shape) {
+  if (weight.defined()) return at::mm(g, weight);
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("trainsuite::nf4_linear_backward", "")
+                             .typed<decltype(nf4_linear_backward)>();
+  return op.call(g, quantized.codes, quantized.absmax, shape);
 }
 
 /// out = scale x (left right), without reading out.
@@ -46,10 +87,7 @@ class FrozenLinear : public torch::autograd::Function<FrozenLinear> {
                             const std::optional<at::Tensor>& given_a,
                             const std::optional<at::Tensor>& given_b, const Linear& linear) {
     const at::Tensor a = given_a.value_or(at::Tensor()), b = given_b.value_or(at::Tensor());
-    const at::Tensor weight =
-        dense_weight(linear.weight, linear.quantized, linear.shape, x.scalar_type());
-    at::Tensor y =
-        linear.bias.defined() ? at::addmm(linear.bias, x, weight.t()) : at::mm(x, weight.t());
+    at::Tensor y = frozen_product(x, linear);
     at::Tensor inner;
     if (a.defined()) {
       inner = at::mm(x, a.t());
@@ -79,10 +117,8 @@ class FrozenLinear : public torch::autograd::Function<FrozenLinear> {
       a_gradient = at::mm(inner_gradient.t(), x);
     }
     if (context->needs_input_grad(0)) {
-      const at::Tensor weight =
-          dense_weight(saved[4], {saved[5], saved[6]}, context->saved_data["shape"].toIntVector(),
-                       g.scalar_type());
-      x_gradient = at::mm(g, weight);
+      x_gradient = frozen_product_backward(g, saved[4], {saved[5], saved[6]},
+                                           context->saved_data["shape"].toIntVector());
       if (a.defined()) x_gradient.addmm_(inner_gradient, a);
     }
     return {x_gradient, a_gradient, b_gradient, {}};
@@ -135,6 +171,25 @@ at::Tensor apply(const Linear& linear, const at::Tensor& x) {
 
 at::ScalarType input_dtype(const Linear& linear) {
   return linear.weight.defined() ? linear.weight.scalar_type() : linear.compute_type;
+}
+
+TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
+  m.def(
+      "nf4_linear(Tensor x, Tensor codes, Tensor absmax, int[] shape, Tensor? bias=None) "
+      "-> Tensor");
+  m.def("nf4_linear_backward(Tensor g, Tensor codes, Tensor absmax, int[] shape) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainsuite, CPU, m) {
+  m.impl("nf4_linear", &nf4_linear);
+  m.impl("nf4_linear_backward", &nf4_linear_backward);
+}
+TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) {
+  m.impl("nf4_linear", &nf4_linear);
+  m.impl("nf4_linear_backward", &nf4_linear_backward);
+}
+TORCH_LIBRARY_IMPL(trainsuite, Meta, m) {
+  m.impl("nf4_linear", &nf4_linear_shape);
+  m.impl("nf4_linear_backward", &nf4_linear_backward_shape);
 }
 
 }  // namespace trainsuite

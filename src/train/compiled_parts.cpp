@@ -3,11 +3,13 @@
 #include <ATen/Version.h>
 
 #include "core/error.h"
+#include "train/finetune_parts.h"
 #include "train/trained_model.h"
 
 namespace trainsuite {
 
 std::vector<BlockRequest> block_requests(const Case& work) {
+  if (work.finetune) return finetune_block_requests(work);
   return make_model(work, at::kCPU, /*rows_gradient=*/false)->requests();
 }
 

@@ -184,11 +184,12 @@ DeviceBatch FinetuneModel::upload(const Batch& batch) const {
 }
 
 at::Tensor FinetuneModel::loss(const DeviceBatch& batch, double scale, bool sparse_gradient,
-                               bool fused_loss, bool fused_blocks) const {
+                               bool fused_loss, bool fused_blocks, BlockFunction block) const {
   DecoderChoices choices;
   choices.sparse_gradient = sparse_gradient && full();
   choices.fused_loss = fused_loss;
   choices.fused_blocks = fused_blocks;
+  choices.block = std::move(block);
   choices.checkpointing = recipe_.checkpointing == "on";
   DecoderWeights weights = weights_;
   // An upcast embedding that is also the head is used there in the compute dtype.

@@ -37,9 +37,9 @@ class FinetuneModel {
   DeviceBatch upload(const Batch& batch) const;
   /// scale x sum of the losses, 0-d fp32. `sparse_gradient`: of the embedding, where it trains.
   /// `fused_loss`: linear_cross_entropy, else whole fp32 logits.
-  /// `fused_blocks`: as DecoderShape's.
+  /// `fused_blocks`: as DecoderShape's. `block`: as DecoderChoices'.
   at::Tensor loss(const DeviceBatch& batch, double scale, bool sparse_gradient, bool fused_loss,
-                  bool fused_blocks) const;
+                  bool fused_blocks, BlockFunction block = {}) const;
 
   std::int64_t parameter_count() const { return decoder_parameter_count(config_) + adapters(); }
   std::int64_t trainable_count() const { return trainable_.parameter_count(); }

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "model/counter_hash.h"
+#include "train/finetune_parts.h"
 #include "train/finetune_saving.h"
 #include "train/gradient_sync.h"
 
@@ -67,7 +68,9 @@ class FinetuneTask final : public TrainingTask {
         gradients_(make_gradients(model_.trainable(), communicator)),
         optimizer_(model_.trainable().parameters(),
                    {.learning_rate = work.learning_rate,
-                    .foreach = work.finetune->optimizer == "foreach"}) {}
+                    .foreach = work.finetune->optimizer == "foreach"}) {
+    if (work.execution != "eager") check_compilable(work, config);
+  }
 
   Settings facts() override {
     const FinetuneBytes bytes = model_.bytes();
@@ -87,6 +90,10 @@ class FinetuneTask final : public TrainingTask {
   Settings before_steps() override { return held_out("held_out_loss_before"); }
   Settings after_steps() override {
     Settings facts = held_out("held_out_loss_after");
+    if (work_.execution != "eager") {
+      facts.push_back({"compiled_micro_batches", compiled_micro_batches_});
+      facts.push_back({"eager_micro_batches", eager_micro_batches_});
+    }
     if (!work_.finetune->save.empty() && place_.rank == 0) save_model(model_, work_.name());
     return facts;
   }
@@ -101,8 +108,10 @@ class FinetuneTask final : public TrainingTask {
       if (batch.labels > 0) uploaded = model_.upload(batch);
       clock.mark(Phase::data);
       at::Tensor part;
-      if (batch.labels > 0)
-        part = model_.loss(uploaded, scale, communicator_ == nullptr, fused_loss(), fused_blocks());
+      if (batch.labels > 0) {
+        part = model_.loss(uploaded, scale, communicator_ == nullptr, fused_loss(), fused_blocks(),
+                           compiled_block(uploaded));
+      }
       clock.mark(Phase::forward);
       gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
       if (part.defined()) part.backward();
@@ -119,6 +128,7 @@ class FinetuneTask final : public TrainingTask {
     if (own_labels == 0) loss.fill_(std::numeric_limits<float>::quiet_NaN());
   }
 
+  void use_parts(const CompiledParts* parts) override { parts_ = parts; }
   void small_step(std::int64_t, StepClock&, at::Tensor) override {}
   bool has_small_step() const override { return false; }
   StepTokens tokens(std::int64_t index) const override {
@@ -129,6 +139,14 @@ class FinetuneTask final : public TrainingTask {
   std::int64_t weights_hash() override { return model_.hash(); }
 
  private:
+  /// Empty where no compiled block has this micro-batch's shape: its blocks then run eagerly.
+  BlockFunction compiled_block(const DeviceBatch& batch) {
+    if (!parts_) return {};
+    BlockFunction block = compiled_block_of(work_, *parts_, batch.layout, batch.rotary);
+    ++(block ? compiled_micro_batches_ : eager_micro_batches_);
+    return block;
+  }
+
   bool fused_blocks() const { return work_.block_kernel != "reference"; }
   bool fused_loss() const { return work_.loss_kernel != "reference"; }
 
@@ -190,6 +208,8 @@ class FinetuneTask final : public TrainingTask {
   FinetuneModel model_;
   std::unique_ptr<Gradients> gradients_;
   AdamW optimizer_;
+  const CompiledParts* parts_ = nullptr;
+  std::int64_t compiled_micro_batches_ = 0, eager_micro_batches_ = 0;
 };
 
 }  // namespace

@@ -120,3 +120,39 @@ def test_the_last_line_says_what_failed_and_why(
     said = ended.stderr.splitlines()[-1]
     assert said.startswith("capture.py: wrong/backward, wrong/forward: "), said
     assert "Error: " in said, said
+
+
+def test_a_quantized_block_keeps_no_matrix_for_backward(tmp_path: Path) -> None:
+    """What forward hands to backward is codes and activations; each matrix is dequantized again."""
+    sys.path.insert(0, str(CAPTURE.parent))
+    import capture
+
+    capture.prepare(request(tmp_path, "cpu"), tmp_path)
+    width, hidden, rank, key = 48, 80, 2, 16  # 3 query heads, 1 of keys and values, 16 wide
+    matrices = [(width + 2 * key, width), (width, width), (2 * hidden, width), (width, hidden)]
+    tensors = [([5, 7, width], "float32", True)]
+    for parts, (out, columns) in zip((3, 1, 2, 1), matrices, strict=True):
+        tensors += [([parts * rank, columns], "float32", True), ([out, rank], "float32", True)]
+    for index, (out, columns) in enumerate(matrices):
+        if index in (0, 2):
+            tensors.append(([width], "float32", False))
+        tensors.append(([out * columns // 2], "uint8", False))
+        tensors.append((([-(-out * columns // 64)]), "float32", False))
+    tensors += [([7, key // 2], "float32", False)] * 2
+    block = {
+        "op": "decoder_adapted_block",
+        "tensors": [
+            {"shape": shape, "dtype": dtype, "gradient": gradient}
+            for shape, dtype, gradient in tensors
+        ],
+        "arguments": [
+            {"tensor": 0}, {"tensors": [9, 10]}, {"tensors": [1, 8]}, {"tensor": 19},
+            {"tensor": 20}, 3, 1, 1e-6, 2.0, False,
+        ],
+    }
+    graph, _ = capture.trace(block, "cpu")["forward"]
+    outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+    kept = [tuple(node.meta["val"].shape) for node in outputs if hasattr(node, "meta")]
+    assert (matrices[0][0] * width // 2,) in kept  # codes
+    for shape in matrices:
+        assert shape not in kept and shape[::-1] not in kept
