@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tests/gpu/compile.sh [--build DIR] [--out FOLDER] [correct|table|ddp|memory]...
+# tests/gpu/compile.sh [--build DIR] [--out FOLDER] [correct|table|ddp|memory|finetune]...
 # Compiled rows on one GPU. correct: losses against eager, NCCL in a graph on one rank. table: the
 # compile suite, cold, and its PyTorch twin. ddp: GPT-2 compiled and in a graph. memory: what fits in
-# 32, 44 and 48 GiB. Without a name: all. Result files go to FOLDER (default: results).
+# 32, 44 and 48 GiB. finetune: LoRA and QLoRA, compiled and eager. Without a name: all. Result files
+# go to FOLDER (default: results).
 set -uo pipefail
 project=$(realpath "$(dirname "$0")/../..")
 build=$project/build out=results parts=()
@@ -10,11 +11,11 @@ while [ $# -gt 0 ]; do
     case $1 in
         --build) build=$(realpath "$2"); shift 2 ;;
         --out) out=$2; shift 2 ;;
-        correct | table | ddp | memory) parts+=("$1"); shift ;;
-        *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        correct | table | ddp | memory | finetune) parts+=("$1"); shift ;;
+        *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(correct table ddp memory)
+[ ${#parts[@]} -gt 0 ] || parts=(correct table ddp memory finetune)
 # shellcheck disable=SC1091
 . "$project/jobs/env.sh"
 export LD_LIBRARY_PATH="$build:$LD_LIBRARY_PATH"
@@ -63,6 +64,14 @@ memory() {
         attempt "$trainsuite" compile --memory-limit "$limit" --case '*-naive' \
             --out "$out/memory-$limit.h5"
     done
+}
+
+finetune() {
+    rm -f "$out/finetune.h5"
+    local rows=()
+    for method in lora qlora; do rows+=(--case "$method-4x4" --case "$method-4x4-compile"); done
+    attempt "$trainsuite" finetune "${rows[@]}" --steps 40 --out "$out/finetune.h5"
+    attempt python3 "$project/tests/gpu/check_compiled.py" "$out/finetune.h5"
 }
 
 for part in "${parts[@]}"; do "$part"; done
