@@ -54,7 +54,9 @@ at::Tensor attention(const at::Tensor& h, const BlockWeights& weights, const Rot
       qkv.split_with_sizes({shape.heads + shape.key_value_heads, shape.key_value_heads}, 1);
   const std::vector<at::Tensor> qk =
       rotated(parts[0], rotary, layout).split_with_sizes({shape.heads, shape.key_value_heads}, 1);
-  const at::Tensor out = causal_attention(qk[0], qk[1], parts[1], layout, shape.naive_attention);
+  // In a traced block backward would keep v as a part of the joint product, and so all of that.
+  const at::Tensor values = shape.fused ? parts[1] : parts[1].contiguous();
+  const at::Tensor out = causal_attention(qk[0], qk[1], values, layout, shape.naive_attention);
   return apply(weights.output, out);
 }
 

@@ -156,3 +156,36 @@ def test_a_quantized_block_keeps_no_matrix_for_backward(tmp_path: Path) -> None:
     assert (matrices[0][0] * width // 2,) in kept  # codes
     for shape in matrices:
         assert shape not in kept and shape[::-1] not in kept
+
+
+def test_a_block_keeps_no_more_for_backward_than_its_activations(tmp_path: Path) -> None:
+    """Llama, bf16: what is kept of a token, views by the memory that they hold alive."""
+    sys.path.insert(0, str(CAPTURE.parent))
+    import capture
+
+    capture.prepare(request(tmp_path, "cpu"), tmp_path)
+    batch, sequence, width, hidden, heads = 2, 64, 128, 512, 2
+    shapes = [[batch, sequence, width], [width], [3 * width, width], [width, width], [width],
+              [2 * hidden, width], [width, hidden]]
+    tensors = [{"shape": shape, "dtype": "bfloat16", "gradient": True} for shape in shapes]
+    angles = [sequence, width // heads // 2]
+    tensors += [{"shape": angles, "dtype": "float32", "gradient": False}] * 2
+    block = {
+        "op": "decoder_block", "tensors": tensors,
+        "arguments": [{"tensor": 0}, {"tensors": [1, 6]}, {"tensor": 7}, {"tensor": 8}, heads,
+                      heads, 1e-6, False],
+    }
+    graph, _ = capture.trace(block, "cpu")["forward"]
+    outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+    inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    storages = {value.untyped_storage()._cdata for value in (*inputs, outputs[0].meta["val"])}
+    kept = 0
+    for value in (node.meta["val"] for node in outputs):
+        if value.untyped_storage()._cdata in storages:  # weights, the input, the output
+            continue
+        storages.add(value.untyped_storage()._cdata)
+        kept += value.untyped_storage().nbytes()
+    # Two norms' outputs, q, k, v, what attention gives, the stream between; gate, up, their product.
+    bf16_values = 7 * width + 3 * hidden
+    numbers = 2 * 2 + heads  # fp32: of norms (mean square's root) and of attention (log of the sum)
+    assert kept <= batch * sequence * (2 * bf16_values + 4 * numbers)
