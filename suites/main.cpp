@@ -26,6 +26,7 @@
 #include "session.h"
 #include "suite.h"
 #include "versions.h"
+#include "weights/saved_model.h"
 
 namespace trainsuite {
 namespace {
@@ -203,10 +204,10 @@ int run_suite(World& world, const Options& options, const std::vector<std::strin
   const auto& suite = find_suite(options.suite);
   world.set_deadline(options.time_limit_seconds + 60);  // of waits outside cases
   all_or_none(world, [&] {                              // before anything that takes time
+    if (!world.is_root() || options.plan) return;
     const bool goes_on = options.resume && std::filesystem::exists(options.out);
-    if (world.is_root() && !options.plan && !options.out.empty() && !goes_on) {
-      ResultFile::check_creatable(options.out);
-    }
+    if (!options.out.empty() && !goes_on) ResultFile::check_creatable(options.out);
+    if (!options.save.empty()) check_saveable(options.save);
   });
   Session session(world, options, argv);
   auto cases = selected_cases(suite, options, session.device().cuda, world.size());

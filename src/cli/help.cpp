@@ -22,7 +22,7 @@ std::string help_text(const std::vector<std::string>& suites) {
     group = flag.group;
     const std::string left =
         flag.value_name.empty() ? "--" + flag.name : "--" + flag.name + " " + flag.value_name;
-    text += fmt::format("  {:<23}{}\n", left, flag.help);
+    text += fmt::format("  {:<22} {}\n", left, flag.help);
   }
   text +=
       "\nExit status: 0 every case ran, or ended with a named reason; 1 a case failed or took too\n"

@@ -23,6 +23,9 @@ class TokenFile {
     if (!std::filesystem::exists(path_)) {
       fail("{}: no such file; trainsuite-prepare-data makes token files", path_);
     }
+    if (!std::filesystem::is_regular_file(path_)) {  // HDF5 would wait for a FIFO's writer
+      fail("{}: no plain file; trainsuite-prepare-data makes token files", path_);
+    }
     try {
       file_.openFile(path_, H5F_ACC_RDONLY);
     } catch (const H5::Exception&) {

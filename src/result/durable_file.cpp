@@ -142,10 +142,15 @@ HeldFile replace_durably(const std::string& path, const Bytes& content) {
 }
 
 Bytes read_whole(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK opening a FIFO waits for its writer.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) fail("cannot read {}: {}", path, std::strerror(errno));
   struct stat status {};
   int code = fstat(descriptor, &status) == 0 ? 0 : errno;
+  if (code == 0 && !S_ISREG(status.st_mode)) {
+    close(descriptor);
+    fail("cannot read {}: no plain file", path);
+  }
   Bytes content(code == 0 ? static_cast<std::size_t>(status.st_size) : 0);
   std::size_t done = 0;
   while (code == 0 && done < content.size()) {

@@ -120,17 +120,27 @@ EarlierFile read_earlier(const std::string& path) {
     check_schema(path, get_values(file.openGroup("/")));
     earlier = read_earlier(file);
   };
-  const Bytes image = read_whole(path);
   try {
-    read_image(image, look);
+    read_image(read_whole(path), look);
   } catch (const UsageError&) {
     throw;
   } catch (const Error& error) {
     fail<UsageError>("--resume: {} cannot be read as a result file ({}); name another with --out",
                      path, error.what());
   }
+  const auto look_at_part = [](const std::string& part, const FileChange& look_at) {
+    try {
+      read_image(read_whole(part), look_at);
+    } catch (const UsageError&) {
+      throw;
+    } catch (const Error& error) {
+      fail<UsageError>(
+          "--resume: the part file {} cannot be read ({}); without it its case runs again", part,
+          error.what());
+    }
+  };
   for (const std::string& part : part_files(path)) {
-    read_image(read_whole(part), [&](H5::H5File& file) {
+    look_at_part(part, [&](H5::H5File& file) {
       EarlierFile more = read_earlier(file);
       if (more.file_id != earlier.file_id)
         fail<UsageError>("--resume: {} belongs to another file than {}; remove it", part, path);

@@ -164,7 +164,7 @@ class HeaderReader {
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // for FIFOs
     if (file < 0) fail("{}: {}", path, std::strerror(errno));
     struct stat status {};
     const bool known = ::fstat(file, &status) == 0;

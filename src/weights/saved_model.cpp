@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -100,6 +101,21 @@ void write_folder(const std::string& path, const std::function<void(const std::s
     fs::remove_all(temporary, ignored);
     throw;
   }
+}
+
+// Tried, because access() would say yes to root where nothing can be made.
+void check_saveable(const std::string& folder) {
+  std::error_code error;
+  fs::path nearest = fs::absolute(folder).lexically_normal();
+  while (!fs::exists(nearest, error) && nearest.has_relative_path()) {
+    nearest = nearest.parent_path();
+  }
+  std::string probe = (nearest / ".trainsuite-XXXXXX").string();
+  if (::mkdtemp(probe.data()) == nullptr) {
+    fail<UsageError>("--save {}: cannot make a folder in {}: {}; name another", folder,
+                     nearest.string(), std::strerror(errno));
+  }
+  ::rmdir(probe.c_str());
 }
 
 }  // namespace trainsuite

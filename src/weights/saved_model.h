@@ -22,6 +22,9 @@ std::string adapter_config_json(std::int64_t rank, double alpha, const std::stri
 /// which takes its name when all is on disk. A folder of that name is replaced. Throws Error naming
 /// the folder and the reason.
 void write_folder(const std::string& path, const std::function<void(const std::string&)>& fill);
+/// Throws UsageError where folders could not be made in `folder`, which need not exist yet.
+/// Leaves nothing behind.
+void check_saveable(const std::string& folder);
 /// A file of text, put on disk.
 void write_text(const std::string& path, const std::string& text);
 

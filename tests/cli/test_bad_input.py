@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,37 @@ def test_output_that_exists(program: Program, tmp_path: Path, ranks: int) -> Non
 def test_output_that_is_a_folder(program: Program, tmp_path: Path, ranks: int) -> None:
     """A folder is no file name."""
     expect_one_line(program("ddp", "--out", tmp_path, ranks=ranks), [str(tmp_path)])
+
+
+# Flags that name something to read; it is made as a FIFO without a writer, or as a folder.
+READ = {
+    "resume": ["ddp", "--resume", "--out", "{}"],
+    "ceilings": ["ddp", "--plan", "--ceilings", "{}"],
+    "data": ["finetune", "--plan", "--data", "{}"],
+    "config": ["finetune", "--plan", "--model", "{}/config.json"],
+    "weights": ["finetune", "--case", "full-4x4", "--steps", "1", "--model", "{}/model.safetensors"],
+}
+CONFIG = """{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8,
+"num_attention_heads": 1, "vocab_size": 512, "rms_norm_eps": 1e-6}"""
+
+
+@pytest.mark.parametrize("make", (os.mkfifo, os.mkdir))
+@pytest.mark.parametrize("what", READ)
+def test_what_is_no_file_is_not_waited_for(
+    program: Program, tmp_path: Path, what: str, make: Callable[[Path], None]
+) -> None:
+    flags = [flag.replace("{}", str(tmp_path / "x")) for flag in READ[what]]
+    target = Path(flags[-1])
+    target.parent.mkdir(exist_ok=True)
+    if what == "weights":
+        (target.parent / "config.json").write_text(CONFIG)
+    make(target)
+    if what in ("config", "weights"):
+        flags[-1] = str(target.parent)
+    ended = program(*flags)
+    assert ended.returncode in (1, 2), ended
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1 and str(target) in lines[0], ended.stderr
 
 
 def test_wrong_input_leaves_nothing_behind(program: Program, tmp_path: Path) -> None:

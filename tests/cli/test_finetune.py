@@ -97,6 +97,20 @@ def test_flags_that_cannot_be(program, flags, words) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("ranks", (1, 2))
+@pytest.mark.parametrize("folder", ("/proc/self/model", "file", "file/below"))
+def test_a_save_folder_that_cannot_be_is_told_before_training(
+    program, tmp_path, folder: str, ranks: int
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    out = tmp_path / "x.h5"
+    done = program("finetune", "--case", "full-4x4", *QUICK, "--save", folder, "--out", out,
+                   ranks=ranks, timeout=120)
+    assert done.returncode == 2 and f"--save {folder}: " in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is begun"
+
+
 def test_data_that_cannot_be_read(program, tmp_path) -> None:
     done = program("finetune", "--data", tmp_path / "none.h5")
     assert done.returncode == 1 and "none.h5: no such file" in done.stderr

@@ -137,6 +137,15 @@ TEST_F(Resume, WhatIsNoResultFileIsRefused) {
   EXPECT_NE(refusal([&] { read_earlier(path_); }).find("cannot be read"), std::string::npos);
 }
 
+TEST_F(Resume, APartThatCannotBeReadIsNamed) {
+  ResultFile::create(path_, run_of({"tiny-x"}))->append(row_of("x", 0, "ok"));
+  const std::string part = path_ + ".parts/3.h5";
+  make_folder(path_ + ".parts");
+  replace_durably(part, {'n', 'o'});
+  const auto said = refusal([&] { read_earlier(path_); });
+  EXPECT_NE(said.find(part + " cannot be read"), std::string::npos) << said;
+}
+
 TEST(EarlierCases, CountWhatNeedNotRunAgain) {
   EarlierFile file;
   const auto add = [&](const std::string& name, std::int64_t repeat, const std::string& status) {
