@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from conftest import Program
+from running import Running
 
 # A rate at which a wrong gradient shows in the losses after it.
 SHORT = ["--steps", "5", "--warmup", "1", "--learning-rate", "0.01", "--sequence", "32"]
@@ -159,3 +161,28 @@ def test_a_compiler_that_fails_is_a_failed_row(program: Program, tmp_path: Path)
         assert "it broke" in row["reason"]
         log = Path(row["reason"].split()[-1])
         assert "it broke" in log.read_text()
+
+
+@pytest.mark.parametrize(("suite", "case", "ranks"),
+                         [("compile", "compile-sdpa", 1), ("ddp", "plain-compile", 2)])
+def test_a_stop_does_not_wait_for_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: str, case: str, ranks: int
+) -> None:
+    """It would take minutes: the row is one that was stopped, and the compiler ends too."""
+    capture = tmp_path / "capture.py"
+    capture.write_text("import os, pathlib, time\n"
+                       f"pathlib.Path('{tmp_path}/compiler').write_text(str(os.getpid()))\n"
+                       "time.sleep(3600)\n")
+    monkeypatch.setenv("TRAINSUITE_CAPTURE", str(capture))
+    out, compiler = tmp_path / "x.h5", tmp_path / "compiler"
+    run = Running(tmp_path, suite, "--size", "tiny", "--case", case, "--compile-cache",
+                  tmp_path / "c", "--time-limit", "3000", "--out", out, ranks=ranks)
+    run.wait_for(lambda: compiler.exists() and compiler.read_text())
+    run.send(signal.SIGTERM, ranks - 1)
+    assert run.end() == 143, run.said()
+    with h5py.File(out) as file:
+        row = file[f"{suite}/tiny-{case}/0"].attrs
+        assert (row["status"], row["stopped"]) == ("skipped", 1), row["reason"]
+        assert "did not leave" not in row["reason"]
+    Running.wait_until_gone(int(compiler.read_text()))
+    assert list((tmp_path / "c").glob("making-*")) == []
