@@ -140,6 +140,7 @@ FinetuneRecipe make_recipe(const Method& method, const Options& options) {
   const bool published = options.recipe == "published";
   recipe.qlora_upcast = options.qlora_upcast || published;
   recipe.checkpointing = options.checkpointing == "on" ? "on" : "off";
+  recipe.loss_chunk_mib = published ? 0 : options.loss_chunk_mib;
   recipe.optimizer = options.optimizer != "auto" ? options.optimizer
                      : published                 ? "foreach"
                                                  : "fused";

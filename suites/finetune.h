@@ -1,5 +1,6 @@
 #pragma once
 // The finetune suite: full, LoRA and QLoRA fine-tuning of Qwen2.5, as a table of cases.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,14 @@ std::vector<std::string> finetune_default_sizes(bool cuda);
 
 /// The examples that the case trains on; read or made once a process.
 const TrainingData& training_data(const Case& work);
+
+/// Bytes of a device at the peak of a step: when backward begins in the largest micro-batch.
+struct FinetuneMemory {
+  std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0;
+  std::int64_t peak() const { return weights + gradients + optimizer + activations; }
+};
+/// Absent where single operators run or blocks are computed again. Reads or makes the examples.
+std::optional<FinetuneMemory> finetune_memory(const Case& work);
 
 /// The case's model: its size's, or that of its folder; read once a process.
 DecoderConfig case_model(const Case& work);

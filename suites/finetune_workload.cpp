@@ -38,6 +38,13 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
        // Losses of random weights or random tokens compare with no published ones.
        {"held_out_comparable", !work.finetune->model.empty() && !work.finetune->data.empty()}});
   if (row.status == "ok") add_train_seconds(row);
+  const auto memory = finetune_memory(work);
+  if (!memory) return;
+  row.settings = merged_settings(row.settings, {{"predicted_weight_bytes", memory->weights},
+                                                {"predicted_gradient_bytes", memory->gradients},
+                                                {"predicted_optimizer_bytes", memory->optimizer},
+                                                {"predicted_activation_bytes", memory->activations},
+                                                {"predicted_bytes", memory->peak()}});
 }
 
 RankRecord run_case(Session& session, const Case& work, bool instrumented,
@@ -58,7 +65,10 @@ RankRecord run_case(Session& session, const Case& work, bool instrumented,
 
 Suite finetune_suite() {
   return {"finetune", finetune_cases, finetune_default_sizes,
-          [](const Case&) -> std::optional<std::int64_t> { return std::nullopt; },
+          [](const Case& work) -> std::optional<std::int64_t> {
+            const auto memory = finetune_memory(work);
+            return memory ? std::optional(memory->peak()) : std::nullopt;
+          },
           [](Session& session, const Options& options) {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";

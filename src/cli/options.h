@@ -54,7 +54,8 @@ struct Options {
   bool save_merged = false;
   std::string recipe = "default";      // default|published
   std::string checkpointing = "auto";  // auto|on|off
-  std::string optimizer = "auto";      // auto|fused|foreach
+  std::int64_t loss_chunk_mib = 128;
+  std::string optimizer = "auto";  // auto|fused|foreach
   std::optional<std::int64_t> train_examples, held_out;
   std::string instrumentation = "on";  // on|off: off times only the whole loop
   std::string telemetry = "on";        // on|off: samples of GPU and host

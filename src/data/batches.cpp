@@ -156,6 +156,22 @@ std::int64_t BatchPlan::computed_tokens(std::int64_t step) const {
   return rank_sum(step, [&](Range range) { return range.count * padded_length(range); });
 }
 
+std::int64_t BatchPlan::largest_micro_batch(std::int64_t steps) const {
+  std::int64_t most = 0;
+  for (std::int64_t step = 0; step < std::min(steps, steps_per_pass()); ++step) {
+    for (std::int64_t m = 0; m < options_.accumulate; ++m) {
+      const Range range = micro_examples(step, m);
+      std::int64_t tokens = range.count * padded_length(range);
+      if (options_.packed) {
+        tokens = 0;
+        for (std::int64_t i = 0; i < range.count; ++i) tokens += examples_.length(range.first + i);
+      }
+      most = std::max(most, tokens);
+    }
+  }
+  return most;
+}
+
 std::int64_t BatchPlan::rank_labels(std::int64_t step) const {
   return rank_sum(step, [&](Range range) {
     const auto begin = labels_.begin() + range.first;

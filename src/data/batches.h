@@ -47,6 +47,8 @@ class BatchPlan {
   std::int64_t computed_tokens(std::int64_t step) const;
   std::int64_t effective_tokens(std::int64_t step) const;
   std::int64_t rank_labels(std::int64_t step) const;
+  /// Tokens of this rank's largest micro-batch in the first `steps` steps.
+  std::int64_t largest_micro_batch(std::int64_t steps) const;
   /// Examples without a label: they count nothing.
   std::int64_t examples_without_labels() const { return without_labels_; }
 

@@ -26,9 +26,11 @@ __global__ void __launch_bounds__(kColumns* kRows) column_sums(ColumnSums work) 
   const int segment = static_cast<int>(mine / work.width);
   const std::int64_t index = mine % work.width;
   if (work.bf16[segment]) {
-    static_cast<__nv_bfloat16*>(work.out[segment])[index] = __float2bfloat16(total);
+    auto* const out = static_cast<__nv_bfloat16*>(work.out[segment]) + index;
+    *out = __float2bfloat16(work.add ? __bfloat162float(*out) + total : total);
   } else {
-    static_cast<float*>(work.out[segment])[index] = total;
+    auto* const out = static_cast<float*>(work.out[segment]) + index;
+    *out = work.add ? *out + total : total;
   }
 }
 

@@ -14,6 +14,7 @@ struct ColumnSums {
   int segments;
   void* out[kMostSegments];  // [width] each
   bool bf16[kMostSegments];  // dtype of each, else fp32
+  bool add = false;          // to what out holds
 };
 
 /// Enqueues one kernel; sums in a fixed order.

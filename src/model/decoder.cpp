@@ -8,14 +8,13 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
-#include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 
 #include "core/error.h"
 #include "model/checkpoint.h"
 #include "model/linear_cross_entropy.h"
-#include "model/swiglu.h"
+#include "model/rotary.h"
 
 namespace trainsuite {
 namespace {
@@ -23,11 +22,8 @@ namespace {
 constexpr std::int64_t kIgnoredTarget = -100;
 
 /// RMSNorm in fp32, then `dtype`.
-at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, at::ScalarType dtype,
-                bool fused) {
-  if (fused && x.scalar_type() == weight.scalar_type()) {
-    return at::rms_norm(x, {x.size(-1)}, weight, epsilon).to(dtype);
-  }
+at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                at::ScalarType dtype) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor rstd = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + epsilon);
   return (wide * rstd * weight.to(at::kFloat)).to(dtype);
@@ -60,11 +56,37 @@ at::Tensor attention(const at::Tensor& h, const BlockWeights& weights, const Rot
   return apply(weights.output, out);
 }
 
-at::Tensor mlp(const at::Tensor& h, const BlockWeights& weights, bool fused) {
-  const at::Tensor gate_up = apply(weights.gate_up, h);
-  if (fused) return apply(weights.down, swiglu(gate_up));
-  const std::vector<at::Tensor> parts = gate_up.chunk(2, -1);
+at::Tensor mlp(const at::Tensor& h, const BlockWeights& weights) {
+  const std::vector<at::Tensor> parts = apply(weights.gate_up, h).chunk(2, -1);
   return apply(weights.down, at::silu(parts[0]) * parts[1]);
+}
+
+/// The residual stream between blocks: x + delta. The next norm adds them on its way.
+struct Stream {
+  at::Tensor x, delta;
+};
+
+at::Tensor joined(const Stream& stream) {
+  return stream.delta.defined() ? stream.x + stream.delta : stream.x;
+}
+
+/// A block of few, large operations: nine without adapters, of which backward keeps the sums
+/// before both norms, the rotated heads and their attention, gate and up.
+Stream fused_block(const Stream& in, const BlockWeights& weights, const RotaryTable& rotary,
+                   const TokenLayout& layout, const DecoderShape& shape) {
+  const NormLinear first = norm_linear(
+      in.x, in.delta, {weights.attention_norm, shape.norm_epsilon, weights.attention_norm_target},
+      weights.qkv);
+  const std::int64_t all_heads = shape.heads + 2 * shape.key_value_heads;
+  const QueryKeyValue heads =
+      rotary_split(first.y, rotary.cosine, rotary.sine,
+                   {shape.heads, shape.key_value_heads, first.y.size(1) / all_heads});
+  const at::Tensor attended =
+      causal_attention(heads.query, heads.key, heads.value, layout, shape.naive_attention);
+  const NormLinear second =
+      norm_linear(first.sum, apply(weights.output, attended),
+                  {weights.mlp_norm, shape.norm_epsilon, weights.mlp_norm_target}, weights.gate_up);
+  return {second.sum, swiglu_linear(second.y, weights.down)};
 }
 
 }  // namespace
@@ -92,19 +114,23 @@ BlockWeights dense_block(at::TensorList p) {
 at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
                          const RotaryTable& rotary, const TokenLayout& layout,
                          const DecoderShape& shape) {
+  if (shape.fused) return joined(fused_block({x, {}}, weights, rotary, layout, shape));
   const at::Tensor attention_input =
-      norm(x, weights.attention_norm, shape.norm_epsilon, input_dtype(weights.qkv), shape.fused);
+      norm(x, weights.attention_norm, shape.norm_epsilon, input_dtype(weights.qkv));
   const at::Tensor middle = x + attention(attention_input, weights, rotary, layout, shape);
   const at::Tensor mlp_input =
-      norm(middle, weights.mlp_norm, shape.norm_epsilon, input_dtype(weights.gate_up), shape.fused);
-  return middle + mlp(mlp_input, weights, shape.fused);
+      norm(middle, weights.mlp_norm, shape.norm_epsilon, input_dtype(weights.gate_up));
+  return middle + mlp(mlp_input, weights);
 }
 
 at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
                              const at::Tensor& head, const at::Tensor& targets, double scale,
-                             double norm_epsilon, bool fused) {
-  const at::Tensor hidden = norm(x, norm_weight, norm_epsilon, head.scalar_type(), fused);
-  if (fused) return linear_cross_entropy(hidden, head, targets, scale);
+                             double norm_epsilon, bool fused, std::int64_t chunk_bytes,
+                             const GradientTarget& head_target) {
+  const at::Tensor hidden = norm(x, norm_weight, norm_epsilon, head.scalar_type());
+  if (fused) {
+    return chunked_cross_entropy(hidden, head, targets, scale, chunk_bytes, head_target);
+  }
   const at::Tensor logits = at::linear(hidden, head).to(at::kFloat);
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
 }
@@ -139,15 +165,23 @@ at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weigh
   }
   const DecoderShape shape{config.heads, config.key_value_heads, config.norm_epsilon,
                            choices.naive_attention, choices.fused_blocks};
-  at::Tensor x = at::embedding(weights.embedding, tokens.reshape({-1}), /*padding_idx=*/-1,
-                               /*scale_grad_by_freq=*/false, choices.sparse_gradient);
+  const at::Tensor x = at::embedding(weights.embedding, tokens.reshape({-1}), /*padding_idx=*/-1,
+                                     /*scale_grad_by_freq=*/false, choices.sparse_gradient);
+  Stream stream{x, {}};
   for (const BlockWeights& block : weights.blocks) {
-    x = choices.block           ? choices.block(x, block)
-        : choices.checkpointing ? checkpointed_block(x, block, rotary, layout, shape)
-                                : decoder_block(x, block, rotary, layout, shape);
+    if (choices.block) {
+      stream.x = choices.block(stream.x, block);
+    } else if (choices.checkpointing) {
+      stream.x = checkpointed_block(stream.x, block, rotary, layout, shape);
+    } else if (shape.fused) {
+      stream = fused_block(stream, block, rotary, layout, shape);
+    } else {
+      stream.x = decoder_block(stream.x, block, rotary, layout, shape);
+    }
   }
-  return decoder_head_loss(x, weights.norm, weights.head, targets.reshape({-1}), scale,
-                           config.norm_epsilon, choices.fused_loss);
+  return decoder_head_loss(joined(stream), weights.norm, weights.head, targets.reshape({-1}), scale,
+                           config.norm_epsilon, choices.fused_loss, choices.loss_chunk_bytes,
+                           weights.head_target);
 }
 
 DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses) {

@@ -56,6 +56,7 @@ struct BlockWeights {
   Linear qkv, output;
   at::Tensor mlp_norm;  // [width]
   Linear gate_up, down;
+  GradientTarget attention_norm_target{}, mlp_norm_target{};
 };
 
 /// Tensors of a block in a parameter list: 7 with q, k, v biases, else 6.
@@ -85,10 +86,11 @@ at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
                          const DecoderShape& shape);
 
 /// Final norm, head and summed cross-entropy times `scale` of x [tokens, width]; targets [tokens]
-/// int64, -100 ignored. `fused`: linear_cross_entropy; else linear, fp32 logits, cross_entropy.
+/// int64, -100 ignored. `fused`: chunked_cross_entropy; else linear, fp32 logits, cross_entropy.
 at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm, const at::Tensor& head,
                              const at::Tensor& targets, double scale, double norm_epsilon,
-                             bool fused);
+                             bool fused, std::int64_t chunk_bytes = 0,
+                             const GradientTarget& head_target = {});
 
 /// All of a decoder's parts.
 struct DecoderWeights {
@@ -96,6 +98,7 @@ struct DecoderWeights {
   std::vector<BlockWeights> blocks;
   at::Tensor norm;  // [width]
   at::Tensor head;  // [vocabulary, width], in the compute dtype
+  GradientTarget head_target{};
 };
 
 /// A block's function in another form: x [tokens, width] to the same shape.
@@ -103,10 +106,11 @@ using BlockFunction = std::function<at::Tensor(const at::Tensor& x, const BlockW
 
 struct DecoderChoices {
   bool naive_attention = false, fused_loss = true;
-  bool sparse_gradient = false;  // the embedding's gradient as a sparse tensor of touched rows
-  bool fused_blocks = false;     // as DecoderShape's
-  bool checkpointing = false;    // blocks keep their input alone and run again in backward
-  BlockFunction block{};         // in place of decoder_block, whatever else is chosen for it
+  bool sparse_gradient = false;       // the embedding's gradient as a sparse tensor of touched rows
+  bool fused_blocks = false;          // as DecoderShape's
+  bool checkpointing = false;         // blocks keep their input alone and run again in backward
+  std::int64_t loss_chunk_bytes = 0;  // of the fused loss, as chunked_cross_entropy's
+  BlockFunction block{};              // in place of decoder_block, whatever else is chosen for it
 };
 /// `uses` in decoder_uses order.
 DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses);

@@ -67,10 +67,10 @@ at::Tensor embed(const at::Tensor& embedding, const at::Tensor& tokens, bool spa
 
 at::Tensor block_of(const at::Tensor& x, at::TensorList p, const at::Tensor& cosine,
                     const at::Tensor& sine, std::int64_t heads, std::int64_t key_value_heads,
-                    double norm_epsilon, bool naive_attention) {
+                    double norm_epsilon, bool naive_attention, bool fused) {
   if (x.dim() != 3) fail("decoder_block: x has {} dimensions, 3 needed", x.dim());
   const TokenLayout layout{x.size(0), x.size(1)};
-  const DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention};
+  const DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention, fused};
   return decoder_block(x.reshape({-1, x.size(2)}), dense_block(p), {cosine, sine}, layout, shape)
       .view(x.sizes());
 }
@@ -96,12 +96,13 @@ at::Tensor head_loss_of(const at::Tensor& x, const at::Tensor& norm, const at::T
 
 at::Tensor loss_of(const std::string& size, at::TensorList uses, const at::Tensor& tokens,
                    const at::Tensor& targets, double scale, bool naive_attention, bool fused_loss,
-                   bool sparse_gradient) {
+                   bool sparse_gradient, bool fused_blocks, std::int64_t loss_chunk_bytes) {
   const DecoderConfig config = decoder_config(size, uses[0].size(0));
   const RotaryTable rotary =
       rotary_table(tokens.size(1), config.head_width, config.rotary_base, tokens.device());
-  return decoder_loss(config, uses, rotary, tokens, targets, scale,
-                      {naive_attention, fused_loss, sparse_gradient});
+  DecoderChoices choices{naive_attention, fused_loss, sparse_gradient, fused_blocks};
+  choices.loss_chunk_bytes = loss_chunk_bytes;
+  return decoder_loss(config, uses, rotary, tokens, targets, scale, choices);
 }
 
 at::Tensor attention_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -145,7 +146,8 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
         &embed);
   m.def(
       "decoder_block(Tensor x, Tensor[] p, Tensor cosine, Tensor sine, int heads, "
-      "int key_value_heads, float norm_epsilon, bool naive_attention=False) -> Tensor",
+      "int key_value_heads, float norm_epsilon, bool naive_attention=False, bool fused=False) "
+      "-> Tensor",
       &block_of);
   m.def(
       "decoder_adapted_block(Tensor x, Tensor[] frozen, Tensor[] adapters, Tensor cosine, "
@@ -158,7 +160,8 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
       &head_loss_of);
   m.def(
       "decoder_loss(str size, Tensor[] uses, Tensor tokens, Tensor targets, float scale, "
-      "bool naive_attention=False, bool fused_loss=True, bool sparse_gradient=False) -> Tensor",
+      "bool naive_attention=False, bool fused_loss=True, bool sparse_gradient=False, "
+      "bool fused_blocks=False, int loss_chunk_bytes=0) -> Tensor",
       &loss_of);
   m.def(
       "causal_attention(Tensor q, Tensor k, Tensor v, int batch, int sequence, int[] lengths, "

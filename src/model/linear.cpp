@@ -1,195 +1,193 @@
 #include "model/linear.h"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
+#include <torch/custom_class.h>
 
 #include <numeric>
-#include <optional>
 
 #include "core/error.h"
+#include "model/linear_product.h"
+#include "model/rms_norm.h"
+#include "model/swiglu.h"
 
 namespace trainsuite {
 namespace {
 
-/// One layer's share of a joint one: its columns of y and of the inner activations.
-struct Part {
-  std::int64_t index, first, rows;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What the layer's input is computed from, in forward and again in backward.
+enum class Source { input, norm, swiglu };
+
+/// Carried from forward to backward beside the activations; holds weights alone.
+struct Layer : torch::CustomClassHolder {
+  Source source = Source::input;
+  Linear linear;
+  Norm norm{};
+  bool adds = false;  // a delta comes with the residual
+  bool trains_weight = false, trains_bias = false, trains_norm = false;
+  bool needs_input() const { return trains_weight || linear.adapters.a.defined(); }
 };
 
-std::vector<Part> parts_of(const std::vector<std::int64_t>& rows) {
-  std::vector<Part> parts;
-  std::int64_t first = 0;
-  for (const std::int64_t count : rows) {
-    parts.push_back({static_cast<std::int64_t>(parts.size()), first, count});
-    first += count;
+struct Input {
+  at::Tensor x, sum;
+  variable_list kept;
+};
+
+Input input_of(const Layer& layer, at::TensorList from) {
+  if (layer.source == Source::input) {
+    return {from[0], {}, {layer.needs_input() ? from[0] : at::Tensor()}};
   }
-  return parts;
+  if (layer.source == Source::swiglu) return {swiglu(from[0]), {}, {from[0]}};
+  const RmsNorm made = rms_norm(from[0], layer.adds ? from[1] : at::Tensor(), layer.norm.weight,
+                                layer.norm.epsilon, input_dtype(layer.linear));
+  return {made.normalized, made.sum, {made.sum, made.rstd}};
 }
 
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+/// Gradients of what the input came from, in order, and the input again where it is needed.
+struct InputBack {
+  variable_list gradients;
+  at::Tensor x;
+};
+
+InputBack norm_back(const Layer& layer, const variable_list& kept, const at::Tensor& x_gradient,
+                    const at::Tensor& sum_upstream) {
+  if (!x_gradient.defined()) {  // nothing before it trains
+    const RmsNorm again =
+        rms_norm(kept[0], {}, layer.norm.weight, layer.norm.epsilon, input_dtype(layer.linear));
+    return {{{}, {}}, again.normalized};
+  }
+  const RmsNormGradients out =
+      rms_norm_backward(x_gradient, sum_upstream, kept[0], kept[1], layer.norm.weight,
+                        {layer.adds, layer.trains_norm, layer.needs_input(), layer.norm.target});
+  if (!layer.adds) return {{out.residual, out.weight}, out.normalized};
+  return {{out.residual, out.delta, out.weight}, out.normalized};
 }
 
-at::Tensor nf4_linear(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& absmax,
-                      at::IntArrayRef shape, const std::optional<at::Tensor>& bias) {
-  return product(x, nf4_dequantize({codes, absmax}, shape, x.scalar_type()),
-                 bias.value_or(at::Tensor()));
+InputBack input_back(const Layer& layer, const variable_list& kept, const at::Tensor& x_gradient,
+                     const at::Tensor& sum_upstream) {
+  if (layer.source == Source::norm) return norm_back(layer, kept, x_gradient, sum_upstream);
+  if (layer.source == Source::input) return {{x_gradient}, kept[0]};
+  if (!x_gradient.defined()) return {{{}}, swiglu(kept[0])};
+  const SwigluGradients out = swiglu_backward(x_gradient, kept[0], layer.needs_input());
+  return {{out.gate_up}, out.activation};
 }
 
-at::Tensor nf4_linear_shape(const at::Tensor& x, const at::Tensor&, const at::Tensor&,
-                            at::IntArrayRef shape, const std::optional<at::Tensor>&) {
-  return at::empty({x.size(0), shape[0]}, x.options());
-}
-
-at::Tensor nf4_linear_backward(const at::Tensor& g, const at::Tensor& codes,
-                               const at::Tensor& absmax, at::IntArrayRef shape) {
-  return at::mm(g, nf4_dequantize({codes, absmax}, shape, g.scalar_type()));
-}
-
-at::Tensor nf4_linear_backward_shape(const at::Tensor& g, const at::Tensor&, const at::Tensor&,
-                                     at::IntArrayRef shape) {
-  return at::empty({g.size(0), shape[1]}, g.options());
-}
-
-// A quantized matrix and its product are one op each way: tracing that saw the matrix would keep it
-// for backward, and dequantizing it again is the point of its storage.
-at::Tensor frozen_product(const at::Tensor& x, const Linear& linear) {
-  if (linear.weight.defined()) return product(x, linear.weight, linear.bias);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("trainsuite::nf4_linear", "")
-                             .typed<decltype(nf4_linear)>();
-  return op.call(x, linear.quantized.codes, linear.quantized.absmax, linear.shape,
-                 linear.bias.defined() ? std::optional(linear.bias) : std::nullopt);
-}
-
-at::Tensor frozen_product_backward(const at::Tensor& g, const at::Tensor& weight,
-                                   const Nf4& quantized, at::IntArrayRef shape) {
-  if (weight.defined()) return at::mm(g, weight);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("trainsuite::nf4_linear_backward", "")
-                             .typed<decltype(nf4_linear_backward)>();
-  return op.call(g, quantized.codes, quantized.absmax, shape);
-}
-
-/// out = scale x (left right), without reading out.
-void product_into(at::Tensor out, const at::Tensor& left, const at::Tensor& right, double scale) {
-  at::addmm_out(out, out, left, right, /*beta=*/0, /*alpha=*/scale);
-}
-
-class FrozenLinear : public torch::autograd::Function<FrozenLinear> {
+class LinearFunction : public torch::autograd::Function<LinearFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const std::optional<at::Tensor>& given_a,
-                            const std::optional<at::Tensor>& given_b, const Linear& linear) {
-    const at::Tensor a = given_a.value_or(at::Tensor()), b = given_b.value_or(at::Tensor());
-    at::Tensor y = frozen_product(x, linear);
-    at::Tensor inner;
-    if (a.defined()) {
-      inner = at::mm(x, a.t());
-      const std::int64_t rank = b.size(1);
-      for (const Part& part : parts_of(linear.adapters.rows)) {
-        y.narrow(1, part.first, part.rows)
-            .addmm_(inner.narrow(1, part.index * rank, rank),
-                    b.narrow(0, part.first, part.rows).t(), /*beta=*/1, linear.adapters.scale);
-      }
-    }
-    context->save_for_backward({a.defined() ? x : at::Tensor(), a, b, inner, linear.weight,
-                                linear.quantized.codes, linear.quantized.absmax});
-    context->saved_data["shape"] = linear.shape;
-    context->saved_data["rows"] = linear.adapters.rows;
-    context->saved_data["scale"] = linear.adapters.scale;
-    return y;
+  /// `inputs`: what the layer's input comes from, then what trains of weight, bias, A, B.
+  static variable_list forward(AutogradContext* context, at::TensorList inputs,
+                               const c10::intrusive_ptr<Layer>& layer) {
+    const Input input = input_of(*layer, inputs);
+    const LinearProduct product = linear_product(layer->linear, input.x);
+    variable_list kept = input.kept;
+    kept.push_back(product.inner);
+    context->save_for_backward(kept);
+    context->saved_data["layer"] = at::IValue::make_capsule(layer);
+    context->set_materialize_grads(false);
+    if (layer->adds) return {product.y, input.sum};
+    return {product.y};
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& upstream) {
-    const auto saved = context->get_saved_variables();
+  static variable_list backward(AutogradContext* context, const variable_list& upstream) {
+    const auto holder = context->saved_data["layer"].toCapsule();
+    const auto& layer = *static_cast<const Layer*>(holder.get());
+    const Linear& linear = layer.linear;
+    const variable_list kept = context->get_saved_variables();
+    if (!upstream[0].defined()) fail("a linear layer's output was not used, its norm's sum was");
     const at::Tensor g = upstream[0].contiguous();
-    const at::Tensor &x = saved[0], &a = saved[1], &b = saved[2];
-    at::Tensor x_gradient, a_gradient, b_gradient, inner_gradient;
-    if (a.defined()) {
-      std::tie(inner_gradient, b_gradient) = adapter_gradients(*context, g, b, saved[3]);
-      a_gradient = at::mm(inner_gradient.t(), x);
+    const bool wants_x = context->needs_input_grad(0) || layer.adds || layer.trains_norm;
+    const LinearInputGradients of_input = linear_input_gradients(linear, g, kept.back(), wants_x);
+    const InputBack back =
+        input_back(layer, kept, of_input.x, layer.adds ? upstream[1] : at::Tensor());
+    const LinearWeightGradients of_weight =
+        linear_weight_gradients(linear, g, back.x, of_input.inner, layer.trains_weight);
+    variable_list gradients = back.gradients;
+    if (layer.trains_weight) gradients.push_back(of_weight.weight);
+    if (layer.trains_bias) gradients.push_back(bias_gradient(linear, g));
+    if (linear.adapters.a.defined()) {
+      gradients.push_back(of_weight.a);
+      gradients.push_back(of_input.b);
     }
-    if (context->needs_input_grad(0)) {
-      x_gradient = frozen_product_backward(g, saved[4], {saved[5], saved[6]},
-                                           context->saved_data["shape"].toIntVector());
-      if (a.defined()) x_gradient.addmm_(inner_gradient, a);
-    }
-    return {x_gradient, a_gradient, b_gradient, {}};
+    gradients.emplace_back();  // of `layer`
+    return gradients;
   }
 
  private:
-  /// Of the inner activations [tokens, layers x rank] and of b.
-  static std::pair<at::Tensor, at::Tensor> adapter_gradients(
-      torch::autograd::AutogradContext& context, const at::Tensor& g, const at::Tensor& b,
-      const at::Tensor& inner) {
-    const double scale = context.saved_data["scale"].toDouble();
-    const std::int64_t rank = b.size(1);
-    const at::Tensor inner_gradient = at::empty_like(inner), b_gradient = at::empty_like(b);
-    for (const Part& part : parts_of(context.saved_data["rows"].toIntVector())) {
-      const at::Tensor own = g.narrow(1, part.first, part.rows);
-      product_into(inner_gradient.narrow(1, part.index * rank, rank), own,
-                   b.narrow(0, part.first, part.rows), scale);
-      product_into(b_gradient.narrow(0, part.first, part.rows), own.t(),
-                   inner.narrow(1, part.index * rank, rank), scale);
-    }
-    return {inner_gradient, b_gradient};
+  static at::Tensor bias_gradient(const Linear& linear, const at::Tensor& g) {
+    if (!linear.bias_target.sink) return g.sum(0);
+    add_row_sum(linear.bias_target.sum(), g);
+    return {};
   }
 };
 
-void check_adapters(const Linear& linear, const at::Tensor& x) {
+void check_adapters(const Linear& linear, std::int64_t in) {
   const Adapters& adapters = linear.adapters;
+  if (!adapters.a.defined()) return;
   const std::int64_t out = linear.weight.defined() ? linear.weight.size(0) : linear.shape.at(0);
   const auto layers = static_cast<std::int64_t>(adapters.rows.size());
   if (adapters.a.dim() != 2 || adapters.b.dim() != 2 ||
-      adapters.a.size(0) != layers * adapters.b.size(1) || adapters.a.size(1) != x.size(1) ||
+      adapters.a.size(0) != layers * adapters.b.size(1) || adapters.a.size(1) != in ||
       adapters.b.size(0) != out ||
       std::accumulate(adapters.rows.begin(), adapters.rows.end(), std::int64_t{0}) != out) {
     fail("adapters: a must be [{} x rank, {}] and b [{}, rank], with rows that add up to {}",
-         layers, x.size(1), out, out);
+         layers, in, out, out);
   }
+}
+
+variable_list run(c10::intrusive_ptr<Layer> layer, std::vector<at::Tensor> inputs) {
+  const Linear& linear = layer->linear;
+  layer->trains_weight = linear.weight.defined() && linear.weight.requires_grad();
+  layer->trains_bias = linear.bias.defined() && linear.bias.requires_grad();
+  if (layer->trains_weight) inputs.push_back(linear.weight);
+  if (layer->trains_bias) inputs.push_back(linear.bias);
+  if (linear.adapters.a.defined()) {
+    inputs.push_back(linear.adapters.a);
+    inputs.push_back(linear.adapters.b);
+  }
+  return LinearFunction::apply(at::TensorList(inputs), layer);
 }
 
 }  // namespace
 
 at::Tensor apply(const Linear& linear, const at::Tensor& x) {
-  if (linear.adapters.a.defined()) check_adapters(linear, x);
-  if (linear.weight.defined() && !linear.adapters.a.defined()) {
+  check_adapters(linear, x.size(1));
+  if (linear.weight.defined() && !linear.adapters.a.defined() && !linear.weight_target.sink) {
     return at::linear(x, linear.weight, linear.bias);
   }
-  const auto given = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional(tensor) : std::nullopt;
-  };
-  return FrozenLinear::apply(x, given(linear.adapters.a), given(linear.adapters.b), linear);
+  auto layer = c10::make_intrusive<Layer>();
+  layer->linear = linear;
+  return run(std::move(layer), {x})[0];
+}
+
+NormLinear norm_linear(const at::Tensor& residual, const at::Tensor& delta, const Norm& norm,
+                       const Linear& linear) {
+  check_adapters(linear, residual.size(1));
+  auto layer = c10::make_intrusive<Layer>();
+  layer->source = Source::norm;
+  layer->linear = linear;
+  layer->norm = norm;
+  layer->adds = delta.defined();
+  layer->trains_norm = norm.weight.requires_grad();
+  std::vector<at::Tensor> inputs{residual};
+  if (delta.defined()) inputs.push_back(delta);
+  inputs.push_back(norm.weight);
+  const variable_list out = run(std::move(layer), std::move(inputs));
+  return {out[0], delta.defined() ? out[1] : residual};
+}
+
+at::Tensor swiglu_linear(const at::Tensor& gate_up, const Linear& linear) {
+  check_adapters(linear, gate_up.size(1) / 2);
+  auto layer = c10::make_intrusive<Layer>();
+  layer->source = Source::swiglu;
+  layer->linear = linear;
+  return run(std::move(layer), {gate_up})[0];
 }
 
 at::ScalarType input_dtype(const Linear& linear) {
   return linear.weight.defined() ? linear.weight.scalar_type() : linear.compute_type;
-}
-
-TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
-  m.def(
-      "nf4_linear(Tensor x, Tensor codes, Tensor absmax, int[] shape, Tensor? bias=None) "
-      "-> Tensor");
-  m.def("nf4_linear_backward(Tensor g, Tensor codes, Tensor absmax, int[] shape) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(trainsuite, CPU, m) {
-  m.impl("nf4_linear", &nf4_linear);
-  m.impl("nf4_linear_backward", &nf4_linear_backward);
-}
-TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) {
-  m.impl("nf4_linear", &nf4_linear);
-  m.impl("nf4_linear_backward", &nf4_linear_backward);
-}
-TORCH_LIBRARY_IMPL(trainsuite, Meta, m) {
-  m.impl("nf4_linear", &nf4_linear_shape);
-  m.impl("nf4_linear_backward", &nf4_linear_backward_shape);
 }
 
 }  // namespace trainsuite

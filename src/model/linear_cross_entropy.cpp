@@ -123,9 +123,11 @@ RowsResult rows_shapes(const at::Tensor& x, const at::Tensor& weight, const at::
   return {at::empty({x.size(0)}, x.options().dtype(at::kFloat)), empty_logits(x, weight)};
 }
 
-/// Through the dispatcher, so that tracing sees one op.
-RowsResult rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                double scale, bool with_gradient) {
+}  // namespace
+
+RowsResult cross_entropy_rows(const at::Tensor& x, const at::Tensor& weight,
+                              const at::Tensor& targets, double scale, bool with_gradient) {
+  // Through the dispatcher, so that tracing sees one op.
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("trainsuite::linear_cross_entropy_rows", "")
                              .typed<RowsResult(const at::Tensor&, const at::Tensor&,
@@ -133,12 +135,14 @@ RowsResult rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return op.call(x, weight, targets, scale, with_gradient);
 }
 
+namespace {
+
 class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weight, const at::Tensor& targets, double scale,
                             bool with_gradient) {
-    const auto [row_loss, gradient] = rows(x, weight, targets, scale, with_gradient);
+    const auto [row_loss, gradient] = cross_entropy_rows(x, weight, targets, scale, with_gradient);
     if (with_gradient) context->save_for_backward({gradient, x, weight});
     return row_loss.sum();
   }
@@ -155,7 +159,9 @@ class LinearCrossEntropy : public torch::autograd::Function<LinearCrossEntropy> 
   }
 };
 
-void check_arguments(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets) {
+}  // namespace
+
+void check_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets) {
   if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1)) {
     fail("linear_cross_entropy: x must be [tokens, width] and weight [vocabulary, width]");
   }
@@ -172,11 +178,9 @@ void check_arguments(const at::Tensor& x, const at::Tensor& weight, const at::Te
   if (weight.size(0) < 1) fail("linear_cross_entropy: the vocabulary is empty");
 }
 
-}  // namespace
-
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
                                 const at::Tensor& targets, double scale) {
-  check_arguments(x, weight, targets);
+  check_cross_entropy(x, weight, targets);
   const bool with_gradient =
       at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
   return LinearCrossEntropy::apply(x, weight, targets.contiguous(), scale, with_gradient);

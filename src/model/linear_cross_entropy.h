@@ -2,6 +2,11 @@
 // Output head and cross-entropy in one op that never holds fp32 logits.
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <tuple>
+
+#include "model/gradient_sink.h"
+
 namespace trainsuite {
 
 /// scale x sum of the token cross-entropies of logits = x @ weight^T; 0-d fp32.
@@ -15,5 +20,22 @@ namespace trainsuite {
 /// gradient's write and the backward products' read.
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
                                 const at::Tensor& targets, double scale);
+
+/// The same in chunks of rows whose logits take at most `chunk_bytes` (and of at least one row);
+/// 0: linear_cross_entropy, as where all rows fit and no sink takes the gradient. Where the weight
+/// is frozen, x's gradient is made in forward and is all that is kept. Where it trains, x is kept
+/// and backward computes each chunk's logits again; its gradient sums up over chunks in `target`,
+/// or else in its own dtype.
+at::Tensor chunked_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
+                                 const at::Tensor& targets, double scale, std::int64_t chunk_bytes,
+                                 const GradientTarget& target = {});
+
+/// Row losses [tokens] fp32 and their logits [tokens, vocabulary], overwritten by the gradient
+/// where asked for. Not differentiable: the op behind both of the above.
+std::tuple<at::Tensor, at::Tensor> cross_entropy_rows(const at::Tensor& x, const at::Tensor& weight,
+                                                      const at::Tensor& targets, double scale,
+                                                      bool with_gradient);
+/// Throws Error for shapes, dtypes or devices that do not fit.
+void check_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets);
 
 }  // namespace trainsuite

@@ -1,37 +1,78 @@
 #include "model/swiglu.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "core/check_cuda.h"
+#include "model/aligned.h"
+#include "model/swiglu_kernel.h"
 
 namespace trainsuite {
 namespace {
 
-class SwiGlu : public torch::autograd::Function<SwiGlu> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& gate_up) {
-    context->save_for_backward({gate_up});
-    const std::vector<at::Tensor> parts = gate_up.chunk(2, -1);
-    return at::silu(parts[0]).mul_(parts[1]);
-  }
+/// Whether the kernel takes it; else operators do.
+bool has_kernel(const at::Tensor& gate_up) {
+  const auto half_bytes = gate_up.size(1) / 2 * static_cast<std::int64_t>(gate_up.element_size());
+  return gate_up.is_cuda() && half_bytes % 16 == 0;
+}
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& upstream) {
-    const at::Tensor gate_up = context->get_saved_variables()[0];
-    const at::Tensor gradient = at::empty_like(gate_up);
-    const std::vector<at::Tensor> parts = gate_up.chunk(2, -1), out = gradient.chunk(2, -1);
-    at::Tensor gate_gradient = out[0], up_gradient = out[1];
-    at::silu_backward_out(gate_gradient, upstream[0] * parts[1], parts[0]);
-    at::mul_out(up_gradient, upstream[0], at::silu(parts[0]));
-    return {gradient};
-  }
-};
+Swiglu work_on(const at::Tensor& gate_up, const at::Tensor& out) {
+  Swiglu work{};
+  work.rows = gate_up.size(0), work.hidden = gate_up.size(1) / 2;
+  work.bf16 = gate_up.scalar_type() == at::kBFloat16;
+  work.gate_up = gate_up.const_data_ptr();
+  work.out = out.defined() ? out.mutable_data_ptr() : nullptr;
+  return work;
+}
+
+at::Tensor empty_activation(const at::Tensor& gate_up) {
+  return at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+}
+
+SwigluGradients backward_by_operators(const at::Tensor& upstream, const at::Tensor& gate_up,
+                                      bool wants_activation) {
+  const at::Tensor gradient = at::empty_like(gate_up);
+  const std::vector<at::Tensor> parts = gate_up.chunk(2, -1), out = gradient.chunk(2, -1);
+  at::Tensor gate_gradient = out[0], up_gradient = out[1];
+  const at::Tensor silu = at::silu(parts[0]);
+  at::silu_backward_out(gate_gradient, upstream * parts[1], parts[0]);
+  at::mul_out(up_gradient, upstream, silu);
+  return {gradient, wants_activation ? silu * parts[1] : at::Tensor()};
+}
 
 }  // namespace
 
-at::Tensor swiglu(const at::Tensor& gate_up) { return SwiGlu::apply(gate_up); }
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  if (!has_kernel(gate_up)) {
+    const std::vector<at::Tensor> parts = gate_up.chunk(2, -1);
+    return at::silu(parts[0]).mul_(parts[1]);
+  }
+  const c10::cuda::CUDAGuard guard(gate_up.device());
+  const at::Tensor in = aligned(gate_up), out = empty_activation(in);
+  check_cuda(launch_swiglu_forward(work_on(in, out), c10::cuda::getCurrentCUDAStream()),
+             "SwiGLU kernel");
+  return out;
+}
+
+SwigluGradients swiglu_backward(const at::Tensor& upstream, const at::Tensor& gate_up,
+                                bool wants_activation) {
+  if (!has_kernel(gate_up)) return backward_by_operators(upstream, gate_up, wants_activation);
+  const c10::cuda::CUDAGuard guard(gate_up.device());
+  const at::Tensor in = aligned(gate_up), of_out = aligned(upstream);
+  const SwigluGradients out{at::empty_like(in),
+                            wants_activation ? empty_activation(in) : at::Tensor()};
+  Swiglu work = work_on(in, out.activation);
+  work.upstream = of_out.const_data_ptr();
+  work.gradient = out.gate_up.mutable_data_ptr();
+  check_cuda(launch_swiglu_backward(work, c10::cuda::getCurrentCUDAStream()),
+             "SwiGLU backward kernel");
+  return out;
+}
 
 }  // namespace trainsuite

@@ -17,6 +17,7 @@ struct FinetuneRecipe {
   bool qlora_upcast = false;    // embedding and norms of QLoRA in fp32, as peft prepares a model
   std::string loss_on = "all";  // all|answer: tokens that are labels
   std::string packing = "on";   // on|off: examples of a micro-batch without padding
+  std::int64_t loss_chunk_mib = 128;  // of logits at a time in the fused loss; 0: all at once
   std::string checkpointing = "off";  // on|off: blocks' activations are computed again in backward
   std::vector<std::int64_t> length_buckets;  // padded lengths
   std::string data, model;                   // files; empty: synthetic examples, random weights

@@ -203,6 +203,7 @@ Settings finetune_settings(const FinetuneRecipe& recipe) {
                        {"loss_on", recipe.loss_on},
                        {"packing", recipe.packing},
                        {"checkpointing", recipe.checkpointing},
+                       {"loss_chunk_mib", recipe.loss_chunk_mib},
                        {"schedule", std::string("cosine")},
                        {"optimizer", recipe.optimizer},
                        {"length_buckets", join(buckets, ",")},

@@ -161,6 +161,25 @@ void FinetuneModel::add_adapters() {
   }
 }
 
+void FinetuneModel::sink_gradients(GradientSink& sink) {
+  std::size_t use = full() ? 1 : 0;  // the embedding's gradient is sparse
+  for (BlockWeights& block : weights_.blocks) {
+    Linear* const linears[] = {&block.qkv, &block.output, &block.gate_up, &block.down};
+    for (Linear* const linear : linears) {
+      if (!full()) {
+        linear->adapters.a_target = {&sink, use++};
+        linear->adapters.b_target = {&sink, use++};
+        continue;
+      }
+      if (linear == &block.qkv) block.attention_norm_target = {&sink, use++};
+      if (linear == &block.gate_up) block.mlp_norm_target = {&sink, use++};
+      linear->weight_target = {&sink, use++};
+      if (linear->bias.defined()) linear->bias_target = {&sink, use++};
+    }
+  }
+  if (full()) weights_.head_target = {&sink, use + 1};  // after the last norm
+}
+
 DeviceBatch FinetuneModel::upload(const Batch& batch) const {
   const at::Device device = rotary_.cosine.device();
   const auto to_device = [&](const at::Tensor& host) {
@@ -191,6 +210,7 @@ at::Tensor FinetuneModel::loss(const DeviceBatch& batch, double scale, bool spar
   choices.fused_blocks = fused_blocks;
   choices.block = std::move(block);
   choices.checkpointing = recipe_.checkpointing == "on";
+  choices.loss_chunk_bytes = recipe_.loss_chunk_mib << 20;
   DecoderWeights weights = weights_;
   // An upcast embedding that is also the head is used there in the compute dtype.
   const at::ScalarType compute = input_dtype(weights.blocks.front().qkv);

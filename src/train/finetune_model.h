@@ -32,6 +32,10 @@ class FinetuneModel {
                 at::Device device, std::int64_t seed, std::int64_t longest,
                 const WeightSource& source);
 
+  /// From now on layers add their weights' gradients to the sink's sums, by the trainable weights'
+  /// uses. Embedding and last norm stay with autograd.
+  void sink_gradients(GradientSink& sink);
+
   /// What trains: all parameters, or the adapters.
   WorkingWeights& trainable() { return trainable_; }
   DeviceBatch upload(const Batch& batch) const;

@@ -70,6 +70,8 @@ class FinetuneTask final : public TrainingTask {
                    {.learning_rate = work.learning_rate,
                     .foreach = work.finetune->optimizer == "foreach"}) {
     if (work.execution != "eager") check_compilable(work, config);
+    auto* const local = dynamic_cast<LocalGradients*>(gradients_.get());
+    if (local && fused_blocks()) model_.sink_gradients(*local);
   }
 
   Settings facts() override {

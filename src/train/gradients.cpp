@@ -50,6 +50,14 @@ void LocalGradients::release() {
   for (auto& gradient : gradients_) gradient.reset();
 }
 
+GradientSink::Sum LocalGradients::sum(size_t use) {
+  const size_t index = weights_.uses()[use].parameter;
+  auto& value = gradients_[index];
+  const bool fresh = !value.defined();
+  if (fresh) value = at::empty_like(weights_.parameters()[index]);
+  return {value, fresh};
+}
+
 void LocalGradients::receive(size_t use, const at::Tensor& gradient) {
   const size_t index = weights_.uses()[use].parameter;
   auto& sum = gradients_[index];

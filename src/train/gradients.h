@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "model/gradient_sink.h"
 #include "train/working_weights.h"
 
 namespace trainsuite {
@@ -42,13 +43,15 @@ class Gradients {
 void add_rows_(at::Tensor& dense, const at::Tensor& row_ids, const at::Tensor& rows);
 
 /// Gradients of one rank without communication: autograd's own, in the dtype of the parameter
-/// where the leaf computes in less, freed after the optimizer.
-class LocalGradients final : public Gradients {
+/// where the leaf computes in less, freed after the optimizer. Layers may also add to the sums
+/// themselves.
+class LocalGradients final : public Gradients, public GradientSink {
  public:
   using Gradients::Gradients;
   void begin_backward(bool first, bool last) override;
   void finish() override {}
   void release() override;
+  Sum sum(size_t use) override;
 
  private:
   void receive(size_t use, const at::Tensor& gradient) override;

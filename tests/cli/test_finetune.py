@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from conftest import Program
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "analysis"))
+
+import token_file  # noqa: E402
+from token_file import Example, TokenFile, split_of  # noqa: E402
 
 CASES = [f"tiny-{method}-{batch}" for batch in ("4x4", "8x2") for method in
          ("full", "lora", "qlora")]
@@ -21,8 +28,8 @@ def rows(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finetune")
     path = folder / "rows.h5"
     program = Program(os.environ["TRAINSUITE_BINARY"], folder)
-    done = program("finetune", "--train-examples", "40", "--held-out", "9", "--steps", "4", "--warmup", "0",
-                   "--learning-rate", "2e-3", "--out", path, timeout=280)
+    done = program("finetune", "--train-examples", "40", "--held-out", "9", "--steps", "4",
+                   "--warmup", "0", "--learning-rate", "2e-3", "--out", path, timeout=280)
     assert done.returncode == 0, done.stderr + done.stdout
     with h5py.File(path) as file:
         return {name: (dict(case["0"].attrs), {key: data[()] for key, data in case["0"].items()
@@ -36,6 +43,17 @@ def test_every_case_has_an_ok_row(rows) -> None:
         assert row["status"] == "ok", f"{name}: {row['reason']}"
         assert row["dry_run"] == 1 and row["held_out_comparable"] == 0
         assert row["data"] == "synthetic" and row["model"] == "random"
+
+
+def test_the_bytes_foretold_are_those_held(rows) -> None:
+    """All but activations, which no CPU counts."""
+    for name, (row, _) in rows.items():
+        held = sum(row[key] for key in row if key.startswith("weight_bytes_"))
+        assert row["predicted_weight_bytes"] == held, name
+        assert row["predicted_optimizer_bytes"] == row["optimizer_bytes"], name
+        assert row["predicted_gradient_bytes"] == row["gradient_bytes"], name
+        assert row["predicted_bytes"] == row["predicted_activation_bytes"] + sum(
+            row[f"predicted_{part}_bytes"] for part in ("weight", "optimizer", "gradient"))
 
 
 def test_what_the_rows_say(rows) -> None:
@@ -129,3 +147,33 @@ def test_repeats_differ_in_their_seed(program, tmp_path) -> None:
         rows = [dict(file[f"finetune/tiny-full-4x4/{repeat}"].attrs) for repeat in range(2)]
     assert [row["seed"] for row in rows] == [1, 2]
     assert rows[0]["initial_weights_hash"] != rows[1]["initial_weights_hash"]
+
+
+def test_the_files_examples_are_what_trains(program, tmp_path) -> None:
+    """Their counts, and their tokens by number and by value."""
+    lengths = (3, 50, 7, 90, 11)
+    train = [Example([(7 * i + n) % 500 for i in range(n)], [(n // 2, n)]) for n in lengths]
+    for name, examples in (("a", train), ("b", [*train[:4], Example([9] * 11, [(5, 11)])])):
+        token_file.write(str(tmp_path / f"{name}.h5"), TokenFile(
+            split_of(examples), split_of(train[1:3]), {"vocabulary": 512, "limit_tokens": 512}))
+
+    def row(name: str, *flags: str) -> tuple[dict, float]:
+        out = tmp_path / f"{name}{len(flags)}-rows.h5"
+        done = program("finetune", "--data", tmp_path / f"{name}.h5", "--case", "full-5x1",
+                       "--micro-batch", "5", "--accumulate", "1", "--steps", "1", *flags,
+                       "--out", out, timeout=200)
+        assert done.returncode == 0, done.stderr
+        with h5py.File(out) as file:
+            case = file["finetune/tiny-full-5x1/0"]
+            return dict(case.attrs), case["effective_tokens"][0, 0]
+
+    mine, tokens = row("a")
+    assert mine["data"] == str(tmp_path / "a.h5") and mine["train_examples"] == 5
+    assert mine["held_out"] == 2 and tokens == sum(lengths)
+    other, _ = row("b")
+    assert other["tokens_hash"] != mine["tokens_hash"]
+    assert other["held_out_loss_before"] == mine["held_out_loss_before"]
+    assert other["held_out_loss_after"] != mine["held_out_loss_after"]
+    assert row("a", "--train-examples", "2")[1] == 53
+    done = program("finetune", "--data", tmp_path / "a.h5", "--train-examples", "6", "--plan")
+    assert done.returncode == 2 and "has 5" in done.stderr

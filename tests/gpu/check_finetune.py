@@ -81,6 +81,66 @@ def check_adapters(ops, report: Report) -> None:
     report.group("adapters")
 
 
+def block_parameters(heads: int, kv: int, head_width: int, hidden: int, wide: torch.dtype,
+                     compute: torch.dtype) -> list[torch.Tensor]:
+    """Norms in `wide`, matrices and biases in `compute`, in a block's order."""
+    width, rows = heads * head_width, (heads + 2 * kv) * head_width
+    shapes = ((width,), (rows, width), (rows,), (width, width), (width,), (2 * hidden, width),
+              (width, hidden))
+    values = [torch.randn(shape, device="cuda") * (0.1 if len(shape) == 1 else shape[-1] ** -0.5)
+              for shape in shapes]
+    for index in (0, 4):
+        values[index] += 1
+    return [value.to(wide if index in (0, 4) else compute).requires_grad_()
+            for index, value in enumerate(values)]
+
+
+def check_fused_blocks(ops, report: Report) -> None:
+    """A decoder block of fused kernels against fp64 single operators, every gradient."""
+    narrow, full = torch.bfloat16, torch.float32
+    for heads, kv, head_width, hidden in ((12, 2, 128, 8960), (14, 2, 64, 4864), (4, 2, 16, 40)):
+        cosine, sine = ops.rotary_table(37, head_width, 1e6, "cuda")
+        for wide, compute in ((full, full), (full, narrow), (narrow, narrow)):
+            p = block_parameters(heads, kv, head_width, hidden, wide, compute)
+            x = torch.randn(3, 37, heads * head_width, device="cuda").to(wide).requires_grad_()
+            shape = (heads, kv, 1e-6)
+            y = ops.decoder_block(x, p, cosine, sine, *shape, compute == full, True)
+            upstream = torch.randn_like(y)
+            mine = [y, *torch.autograd.grad(y, [x, *p], upstream)]
+            exact_in = [t.detach().double().requires_grad_() for t in (x, *p)]
+            exact_y = ops.decoder_block(exact_in[0], exact_in[1:], cosine.double(), sine.double(),
+                                        *shape, True, False)
+            exact = [exact_y, *torch.autograd.grad(exact_y, exact_in, upstream.double())]
+            bound = 2e-5 if compute == full else 2e-2
+            for index, (one, other) in enumerate(zip(mine, exact, strict=True)):
+                report.near(one, other, bound,
+                            f"block {heads}x{head_width} {wide} {compute} tensor {index}")
+    report.group("fused blocks")
+
+
+def check_chunked_loss(ops, report: Report) -> None:
+    """The tiny model with its logits in chunks against fp64 and whole logits."""
+    values = ops.decoder_initial_parameters("tiny", 301, 1, "cuda")
+    used, narrow = ops.decoder_uses("tiny")
+    tokens = ops.random_tokens(1, 0, 0, 4, 51, 301, "cuda")
+    targets = tokens[:, 1:].clone()
+    targets[1, 20:] = -100
+    for compute, bound in ((torch.float32, 2e-5), (torch.bfloat16, 3e-2)):
+        uses = [values[i].to(compute if n else torch.float32).requires_grad_()
+                for i, n in zip(used, narrow, strict=True)]
+        exact_uses = [use.detach().double().requires_grad_() for use in uses]
+        for chunk in (1, 40 * 301 * compute.itemsize):
+            loss = ops.decoder_loss("tiny", uses, tokens[:, :-1], targets, 0.01,
+                                    compute == torch.float32, True, False, True, chunk)
+            exact = ops.decoder_loss("tiny", exact_uses, tokens[:, :-1], targets, 0.01, True,
+                                     False)
+            mine = [loss, *torch.autograd.grad(loss, uses)]
+            wide = [exact, *torch.autograd.grad(exact, exact_uses)]
+            for index, (one, other) in enumerate(zip(mine, wide, strict=True)):
+                report.near(one, other, bound, f"chunks of {chunk} bytes, {compute}: {index}")
+    report.group("chunked loss")
+
+
 def rate(work, moved_bytes: float) -> float:
     """GB/s of 20 runs."""
     for _ in range(3):
@@ -100,11 +160,12 @@ def print_rates(ops) -> None:
     codes, absmax = ops.nf4_quantize(x)
     stored = codes.nbytes + absmax.nbytes
     target = torch.empty_like(x)
+    def back():
+        return ops.nf4_dequantize(codes, absmax, x.shape, x.dtype)
+
     print(f"copy {rate(lambda: target.copy_(x), 2 * x.nbytes):.0f} GB/s, "
           f"nf4 quantize {rate(lambda: ops.nf4_quantize(x), x.nbytes + stored):.0f} GB/s, "
-          "dequantize "
-          f"{rate(lambda: ops.nf4_dequantize(codes, absmax, x.shape, x.dtype), x.nbytes + stored):.0f}"
-          " GB/s")
+          f"dequantize {rate(back, x.nbytes + stored):.0f} GB/s")
 
 
 def main() -> int:
@@ -113,7 +174,8 @@ def main() -> int:
     torch.ops.load_library(parser.parse_args().library)
     ops, report = torch.ops.trainsuite, Report()
     torch.manual_seed(1)
-    for check in (check_nf4, check_packed_attention, check_adapters):
+    for check in (check_nf4, check_packed_attention, check_adapters, check_fused_blocks,
+                  check_chunked_loss):
         check(ops, report)
     print_rates(ops)
     return 1 if report.failures else 0

@@ -15,8 +15,10 @@ suite=("$build/trainsuite" finetune --data "$data" --held-out 40 "$@")
 
 python3 "$project/tests/gpu/check_finetune.py" --library "$build/libtrainsuite_ops.so"
 "${suite[@]}" --steps 40 --out "$out/default.h5"
+"${suite[@]}" --steps 10 --loss-chunk 0 --out "$out/whole-logits.h5"
 "${suite[@]}" --steps 10 --recipe published --out "$out/published.h5"
 "${suite[@]}" --steps 10 --checkpointing on --case '*8x2' --out "$out/checkpointing.h5"
 # What cannot fit is a row; the case after it runs.
 "${suite[@]}" --steps 5 --memory-limit 24 --case 'full-8x2' --case 'lora-4x4' --out "$out/memory.h5"
+python3 "$project/tests/gpu/check_finetune_memory.py" "$out/default.h5" "$out/whole-logits.h5"
 echo "Rows: $out"

@@ -89,7 +89,8 @@ def test_a_frozen_quantized_layer_without_adapters(ops) -> None:
     assert torch.equal(torch.autograd.grad(out, x, upstream)[0], upstream @ dense)
 
 
-def test_backward_keeps_codes_and_no_dequantized_weight(ops) -> None:
+def test_backward_keeps_no_dequantized_weight(ops) -> None:
+    """Beside the weight as it is stored: the input and the adapters' inner activations."""
     weight, a, b = torch.randn(256, 128), torch.randn(8, 128), torch.zeros(256, 4)
     codes, absmax = ops.nf4_quantize(weight)
     x = torch.randn(5, 128, requires_grad=True)
@@ -97,8 +98,7 @@ def test_backward_keeps_codes_and_no_dequantized_weight(ops) -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         ops.linear(x, None, codes, absmax, 256, None, a.requires_grad_(), b.requires_grad_(),
                    [128, 128], 2.0)
-    assert kept and all(tensor.shape != weight.shape for tensor in kept)
-    assert sum(tensor.dtype == torch.uint8 for tensor in kept) == 1
+    assert sorted(tuple(tensor.shape) for tensor in kept) == [(5, 8), (5, 128)]
 
 
 def test_adapters_of_the_wrong_shape_are_refused(ops) -> None:

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <limits>
+
 #include "core/error.h"
 #include "model/linear_cross_entropy.h"
 
@@ -166,6 +168,72 @@ TEST(LinearCrossEntropy, RefusesBadArguments) {
   EXPECT_THROW(linear_cross_entropy(p.x, p.weight.to(at::kBFloat16), p.targets, 1), Error);
   EXPECT_THROW(linear_cross_entropy(p.x, p.weight.narrow(1, 0, 4), p.targets, 1), Error);
   EXPECT_THROW(linear_cross_entropy(p.x, p.weight, p.targets.narrow(0, 0, 3), 1), Error);
+}
+
+/// A sink of one parameter.
+struct Sink final : GradientSink {
+  Sum sum(std::size_t) override {
+    const bool fresh = !value.defined();
+    if (fresh) value = at::full(shape, std::numeric_limits<float>::quiet_NaN());
+    return {value, fresh};
+  }
+  std::vector<std::int64_t> shape;
+  at::Tensor value;
+};
+
+class Chunks : public testing::TestWithParam<at::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(Dtype, Chunks, testing::Values(at::kFloat, at::kBFloat16));
+
+TEST_P(Chunks, EqualTheWhole) {
+  const std::int64_t tokens = 23, vocabulary = 301;
+  const Problem p = problem(tokens, 16, vocabulary, GetParam(), 0.25);
+  p.targets.slice(0, 3, 9).fill_(-100);
+  const Answer whole = mine(p, 2);
+  // A chunk's sum over rows is rounded to the weight's dtype before the next is added.
+  const double tolerance = GetParam() == at::kFloat ? 1e-6 : 8e-3;
+  const auto row = vocabulary * static_cast<std::int64_t>(p.weight.element_size());
+  for (const std::int64_t chunk : {std::int64_t{1}, row, 5 * row, 22 * row, 23 * row}) {
+    expect_near(answer_of(chunked_cross_entropy(p.x, p.weight, p.targets, p.scale, chunk), p, 2),
+                whole, tolerance);
+  }
+}
+
+TEST_P(Chunks, AFrozenWeightLeavesXsGradientAlone) {
+  Problem p = problem(23, 16, 301, GetParam(), 0.25);
+  const Answer whole = mine(p, 2);
+  p.weight = p.weight.detach();
+  const at::Tensor loss = chunked_cross_entropy(p.x, p.weight, p.targets, p.scale, 5000);
+  EXPECT_LE(difference(loss, whole.loss), 1e-6);
+  const at::Tensor gradient =
+      torch::autograd::grad({loss}, {p.x}, {at::full({}, 2.0, at::kFloat)})[0];
+  EXPECT_LE(difference(gradient, whole.x_gradient), GetParam() == at::kFloat ? 1e-6 : 8e-3);
+}
+
+TEST_P(Chunks, ASinkTakesTheWeightsGradientInFp32) {
+  const Problem p = problem(23, 16, 301, GetParam(), 0.25);
+  const Answer whole = mine(p, 2);
+  Sink sink;
+  sink.shape = {301, 16};
+  for (const std::int64_t chunk : {5000, 1 << 20}) {
+    const at::Tensor loss =
+        chunked_cross_entropy(p.x, p.weight, p.targets, p.scale, chunk, {&sink, 0});
+    const auto gradients =
+        torch::autograd::grad({loss}, {p.x, p.weight}, {at::full({}, 2.0, at::kFloat)},
+                              std::nullopt, false, /*allow_unused=*/true);
+    EXPECT_FALSE(gradients[1].defined());
+    EXPECT_LE(difference(gradients[0], whole.x_gradient), GetParam() == at::kFloat ? 1e-6 : 8e-3);
+  }
+  EXPECT_LE(difference(sink.value, 2 * whole.weight_gradient),
+            GetParam() == at::kFloat ? 1e-6 : 8e-3);
+}
+
+TEST(ChunkedCrossEntropy, AllIgnoredIsNothing) {
+  const Problem p = problem(9, 8, 40, at::kFloat, 1);
+  p.targets.fill_(-100);
+  const Answer answer =
+      answer_of(chunked_cross_entropy(p.x, p.weight, p.targets, p.scale, 400), p, 1);
+  EXPECT_EQ(answer.loss.item<float>(), 0);
+  EXPECT_EQ(answer.weight_gradient.abs().max().item<float>(), 0);
 }
 
 }  // namespace

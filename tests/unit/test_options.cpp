@@ -235,7 +235,8 @@ TEST(FlagTable, RecordedNamesAreTheFlagsOwnSaveForUnits) {
                                                  "out", "resume", "retry", "json", "execution",
                                                  "compile_cache"}));
   EXPECT_EQ(renamed,
-            (std::map<std::string, std::string>{{"memory_limit", "memory_limit_gib"},
+            (std::map<std::string, std::string>{{"loss_chunk", "loss_chunk_mib"},
+                                                {"memory_limit", "memory_limit_gib"},
                                                 {"recipe", "recipe_flags"},
                                                 {"time_limit", "time_limit_seconds"},
                                                 {"total_time_limit", "total_time_limit_seconds"},
