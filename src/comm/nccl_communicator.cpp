@@ -1,5 +1,8 @@
-// CUDA tensors over NCCL, one GPU a rank. The communicator is non-blocking: every call that is
-// under way is polled, with a deadline and an eye on the other ranks.
+// CUDA tensors over NCCL, one GPU a rank. Set-up goes through a non-blocking communicator, polled
+// with a deadline and an eye on the other ranks. Collectives go through a blocking one split from
+// it: NCCL starts a thread for each call of a non-blocking one, which costs the host up to 0.5 ms a
+// call. The two share resources, the abort flag too, so aborting the first frees who is blocked in
+// the second.
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -20,8 +23,7 @@
 namespace trainsuite {
 namespace {
 
-// A call is enqueued within microseconds; sleeping for it would delay the step.
-constexpr double busy_seconds = 1e-3;
+constexpr double busy_seconds = 1e-3;  // a stream is often done by then
 constexpr double longest_call_seconds = 2;
 constexpr double release_seconds = 10;  // for a communicator to end, in order or aborted
 
@@ -40,6 +42,27 @@ bool ends_within(double seconds, std::function<void()> work) {
     ended->set_value();
   }).detach();
   return future.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+}
+
+/// Shared with threads that release them, which may outlive the object.
+struct Handles {
+  std::timed_mutex setup_use;
+  ncclComm_t setup = nullptr;  // non-blocking
+  ncclComm_t split = nullptr;  // NCCL writes it when the split is done, maybe after we gave up
+  std::timed_mutex use;
+  ncclComm_t comm = nullptr;  // blocking, split from the other
+};
+
+/// Takes a communicator out of use and ends it. A call that blocks within NCCL must not keep the
+/// watchdog from that.
+void release(std::timed_mutex& use, ncclComm_t& handle, ncclResult_t (*end)(ncclComm_t)) {
+  ncclComm_t comm = nullptr;
+  {
+    std::unique_lock lock(use, std::defer_lock);
+    (void)lock.try_lock_for(std::chrono::duration<double>(longest_call_seconds));
+    comm = std::exchange(handle, nullptr);
+  }
+  if (comm != nullptr) (void)end(comm);
 }
 
 class NcclCommunicator : public Communicator {
@@ -61,7 +84,6 @@ class NcclCommunicator : public Communicator {
 
   ~NcclCommunicator() override {
     world_.forget_release(release_);  // after it no other thread knows this object
-    if (comm_ == nullptr) return;
     if (std::uncaught_exceptions() > 0 || failure_known() || !finalize()) abort();
   }
 
@@ -154,14 +176,14 @@ class NcclCommunicator : public Communicator {
   // The freeing has a thread of its own: NCCL gives no handle to poll.
   void abort() noexcept override {
     try {
-      const ncclComm_t comm = take_comm();
-      if (comm == nullptr) return;
-      ends_within(release_seconds, [comm, device = device_] {
+      ends_within(release_seconds, [handles = handles_, device = device_] {
         (void)cudaSetDevice(device);
-        (void)ncclCommAbort(comm);
+        // First, as it needs no lock of the other: it frees a call that is blocked there.
+        release(handles->setup_use, handles->setup, ncclCommAbort);
+        release(handles->use, handles->comm, ncclCommAbort);
       });
     } catch (const std::exception&) {
-      // No thread could be started; the communicator stays as it is until the process ends.
+      // No thread could be started; the communicators stay as they are until the process ends.
     }
   }
 
@@ -185,21 +207,16 @@ class NcclCommunicator : public Communicator {
   /// NCCL is called with the communicator, which the watchdog cannot free meanwhile.
   template <class Call>
   auto with_comm(Call call) const {
-    const std::lock_guard lock(use_);
-    if (comm_ == nullptr) fail("{}: this communicator was abandoned after a failure", call_);
-    return call(comm_);
-  }
-
-  /// A call that blocks within NCCL must not keep the watchdog from aborting it.
-  ncclComm_t take_comm() {
-    std::unique_lock lock(use_, std::defer_lock);
-    (void)lock.try_lock_for(std::chrono::duration<double>(longest_call_seconds));
-    return std::exchange(comm_, nullptr);
+    const std::lock_guard lock(handles_->use);
+    if (handles_->comm == nullptr) {
+      fail("{}: this communicator was abandoned after a failure", call_);
+    }
+    return call(handles_->comm);
   }
 
   template <class Call>
   void enqueue(Call call) {
-    settle(with_comm(call));
+    with_comm([&](ncclComm_t comm) { check_result(call(comm), comm); });
   }
 
   void connect(double seconds) {
@@ -218,13 +235,35 @@ class NcclCommunicator : public Communicator {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     patience_.deadline_seconds = seconds;
-    ncclResult_t begun = ncclSuccess;
-    {
-      const std::lock_guard lock(use_);
-      begun = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
-    }
-    settle(begun);
+    settle([&](ncclComm_t& setup) {
+      return ncclCommInitRankConfig(&setup, size(), id, rank(), &config);
+    });
+    config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    config.splitShare = 1;
+    settle([&](ncclComm_t& setup) {
+      return ncclCommSplit(setup, 0, rank(), &handles_->split, &config);
+    });
     patience_.deadline_seconds = 0;
+    const std::lock_guard lock(handles_->use);
+    handles_->comm = handles_->split;
+  }
+
+  /// Begins a part of the set-up and polls until it is done; throws its error.
+  template <class Call>
+  void settle(Call call) {
+    const auto with_setup = [&](auto work) {
+      const std::lock_guard lock(handles_->setup_use);
+      return work(handles_->setup);
+    };
+    with_setup([&](ncclComm_t& setup) { check_result(call(setup), setup); });
+    const auto done = [&] {
+      return with_setup([&](ncclComm_t setup) {
+        if (setup == nullptr) fail("{}: given up after a failure", call_);
+        return state_of(setup) != ncclInProgress;
+      });
+    };
+    world_.poll(done, call_, patience_);
   }
 
   static cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
@@ -237,14 +276,16 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  /// The state of the communicator; throws its asynchronous error.
+  /// Of a communicator; throws its asynchronous error.
+  ncclResult_t state_of(ncclComm_t comm) const {
+    ncclResult_t state = ncclSuccess;
+    check_result(ncclCommGetAsyncError(comm, &state), comm);
+    check_result(state, comm);
+    return state;
+  }
+
   bool in_progress() const {
-    return with_comm([this](ncclComm_t comm) {
-      ncclResult_t state = ncclSuccess;
-      check_result(ncclCommGetAsyncError(comm, &state), comm);
-      check_result(state, comm);
-      return state == ncclInProgress;
-    });
+    return with_comm([this](ncclComm_t comm) { return state_of(comm) == ncclInProgress; });
   }
 
   void check_result(ncclResult_t result, ncclComm_t comm) const {
@@ -252,15 +293,6 @@ class NcclCommunicator : public Communicator {
     const char* detail = comm == nullptr ? nullptr : ncclGetLastError(comm);
     fail("{}: {}{}{}", call_, ncclGetErrorString(result), detail && *detail ? ": " : "",
          detail ? detail : "");
-  }
-
-  /// Until the call is enqueued (or the set-up done), so that an event may be recorded after it.
-  void settle(ncclResult_t result) {
-    if (result == ncclSuccess) return;
-    if (result != ncclInProgress) {
-      with_comm([&](ncclComm_t comm) { check_result(result, comm); });
-    }
-    world_.poll([this] { return !in_progress(); }, call_, patience_);
   }
 
   void wait_for_stream() {
@@ -285,16 +317,13 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  /// Ends the communicator in order; false where that takes too long or fails.
+  /// Ends the communicators in order; false where that takes too long or fails.
   bool finalize() noexcept {
     try {
-      call_ = "nccl finalize";
-      patience_.deadline_seconds = release_seconds;
-      enqueue([](ncclComm_t comm) { return ncclCommFinalize(comm); });
-      const ncclComm_t comm = take_comm();
-      return ends_within(release_seconds, [comm, device = device_] {
+      return ends_within(release_seconds, [handles = handles_, device = device_] {
         (void)cudaSetDevice(device);
-        (void)ncclCommDestroy(comm);
+        release(handles->use, handles->comm, ncclCommDestroy);
+        release(handles->setup_use, handles->setup, ncclCommDestroy);
       });
     } catch (const std::exception&) {
       return false;
@@ -302,8 +331,7 @@ class NcclCommunicator : public Communicator {
   }
 
   World& world_;
-  mutable std::timed_mutex use_;  // of comm_
-  ncclComm_t comm_ = nullptr;
+  std::shared_ptr<Handles> handles_ = std::make_shared<Handles>();
   bool abandoned_ = false;
   int release_ = 0;
   int device_ = 0;
