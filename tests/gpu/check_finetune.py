@@ -126,7 +126,7 @@ def check_chunked_loss(ops, report: Report) -> None:
     targets = tokens[:, 1:].clone()
     targets[1, 20:] = -100
     for compute, bound in ((torch.float32, 2e-5), (torch.bfloat16, 3e-2)):
-        uses = [values[i].to(compute if n else torch.float32).requires_grad_()
+        uses = [values[i].detach().to(compute if n else torch.float32, copy=True).requires_grad_()
                 for i, n in zip(used, narrow, strict=True)]
         exact_uses = [use.detach().double().requires_grad_() for use in uses]
         for chunk in (1, 40 * 301 * compute.itemsize):
