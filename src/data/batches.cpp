@@ -143,30 +143,29 @@ std::int64_t BatchPlan::rank_sum(std::int64_t step, Get get) const {
   return sum;
 }
 
+std::int64_t BatchPlan::own_tokens(Range range) const {
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < range.count; ++i) tokens += examples_.length(range.first + i);
+  return tokens;
+}
+
+std::int64_t BatchPlan::batch_tokens(Range range) const {
+  return options_.packed ? own_tokens(range) : range.count * padded_length(range);
+}
+
 std::int64_t BatchPlan::effective_tokens(std::int64_t step) const {
-  return rank_sum(step, [&](Range range) {
-    std::int64_t tokens = 0;
-    for (std::int64_t i = 0; i < range.count; ++i) tokens += examples_.length(range.first + i);
-    return tokens;
-  });
+  return rank_sum(step, [&](Range range) { return own_tokens(range); });
 }
 
 std::int64_t BatchPlan::computed_tokens(std::int64_t step) const {
-  if (options_.packed) return effective_tokens(step);
-  return rank_sum(step, [&](Range range) { return range.count * padded_length(range); });
+  return rank_sum(step, [&](Range range) { return batch_tokens(range); });
 }
 
 std::int64_t BatchPlan::largest_micro_batch(std::int64_t steps) const {
   std::int64_t most = 0;
   for (std::int64_t step = 0; step < std::min(steps, steps_per_pass()); ++step) {
     for (std::int64_t m = 0; m < options_.accumulate; ++m) {
-      const Range range = micro_examples(step, m);
-      std::int64_t tokens = range.count * padded_length(range);
-      if (options_.packed) {
-        tokens = 0;
-        for (std::int64_t i = 0; i < range.count; ++i) tokens += examples_.length(range.first + i);
-      }
-      most = std::max(most, tokens);
+      most = std::max(most, batch_tokens(micro_examples(step, m)));
     }
   }
   return most;

@@ -62,6 +62,8 @@ class BatchPlan {
   Range step_examples(std::int64_t step) const;
   Range micro_examples(std::int64_t step, std::int64_t micro_step) const;
   std::int64_t padded_length(Range range) const;
+  std::int64_t own_tokens(Range range) const;
+  std::int64_t batch_tokens(Range range) const;  // of the micro-batch that they make, padding too
   template <class Get>
   std::int64_t rank_sum(std::int64_t step, Get get) const;
 

@@ -1,4 +1,4 @@
-// A frozen block with adapters, to lists of tensors and back.
+// A block to lists of tensors, and a frozen one with adapters back.
 #include "core/error.h"
 #include "model/decoder.h"
 
@@ -19,7 +19,7 @@ void append_matrix(std::vector<at::Tensor>& list, const Linear& linear) {
 
 }  // namespace
 
-std::vector<at::Tensor> frozen_tensors(const BlockWeights& block) {
+std::vector<at::Tensor> block_tensors(const BlockWeights& block) {
   std::vector<at::Tensor> list{block.attention_norm};
   append_matrix(list, block.qkv);
   append_matrix(list, block.output);

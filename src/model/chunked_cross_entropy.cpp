@@ -67,10 +67,8 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
                                                   const at::Tensor& targets,
                                                   const at::Tensor& upstream) {
     const at::Tensor scaled_x = x * upstream, x_gradient = at::empty_like(x);
-    GradientSink::Sum sum{{}, true};
-    if (chunking.target.sink) sum = chunking.target.sum();
     at::Tensor weight_gradient;
-    if (!sum.value.defined()) sum.value = weight_gradient = at::empty_like(weight);
+    GradientSink::Sum sum = sum_or_own(chunking.target, weight, weight_gradient);
     for_each_chunk(x.size(0), chunking.rows, [&](std::int64_t first, std::int64_t count) {
       const at::Tensor gradient = std::get<1>(
           cross_entropy_rows(x.narrow(0, first, count), weight, targets.narrow(0, first, count),

@@ -64,12 +64,12 @@ std::size_t decoder_block_size(bool qkv_bias);
 /// p: attention norm, qkv matrix, (qkv bias,) output matrix, mlp norm, gate_up matrix, down matrix.
 BlockWeights dense_block(at::TensorList p);
 
-/// A frozen block with adapters as two lists, the order in which compiled blocks take them. Frozen:
-/// as dense_block's p; a quantized matrix is its codes, then its absmax. Adapters: a and b of qkv,
-/// output, gate_up and down.
-std::vector<at::Tensor> frozen_tensors(const BlockWeights& block);
+/// A block as lists, the order in which compiled blocks take them: its own tensors as dense_block's
+/// p, where a quantized matrix is its codes, then its absmax; and the adapters of a frozen one, a
+/// and b of qkv, output, gate_up and down.
+std::vector<at::Tensor> block_tensors(const BlockWeights& block);
 std::vector<at::Tensor> adapter_tensors(const BlockWeights& block);
-/// The block of such lists. `qkv_rows`: rows of q, k and v; `scale`: of the adapters.
+/// The frozen block of such lists. `qkv_rows`: rows of q, k and v; `scale`: of the adapters.
 BlockWeights adapted_block(at::TensorList frozen, at::TensorList adapters,
                            const std::vector<std::int64_t>& qkv_rows, double scale);
 
@@ -77,7 +77,7 @@ struct DecoderShape {
   std::int64_t heads, key_value_heads;
   double norm_epsilon;
   bool naive_attention = false;  // scores, softmax and sum written out, instead of one kernel
-  bool fused = false;            // PyTorch's RMSNorm kernel, and swiglu; else operators to trace
+  bool fused = false;            // few operations with kernels of ours; else operators to trace
 };
 
 /// One block on x [tokens, width]; rotary: [tokens or sequence, head_width / 2], by token.

@@ -1,10 +1,25 @@
 #include "model/gradient_sink.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 namespace trainsuite {
+
+GradientSink::Sum sum_or_own(const GradientTarget& target, const at::Tensor& like,
+                             at::Tensor& own) {
+  if (target.sink) return target.sum();
+  own = at::empty_like(like);
+  return {own, true};
+}
+
+at::Tensor product_gradient(const GradientTarget& target, const at::Tensor& left,
+                            const at::Tensor& right) {
+  if (!target.sink) return at::mm(left, right);
+  add_product(target.sum(), left, right);
+  return {};
+}
 
 void add_product(const GradientSink::Sum& sum, const at::Tensor& left, const at::Tensor& right,
                  double scale) {

@@ -25,6 +25,13 @@ struct GradientTarget {
   GradientSink::Sum sum() const { return sink->sum(use); }
 };
 
+/// The target's sum; without a sink a fresh one like `like`, which is also the gradient `own`.
+GradientSink::Sum sum_or_own(const GradientTarget& target, const at::Tensor& like, at::Tensor& own);
+
+/// left right, added to the target's sum; without a sink returned.
+at::Tensor product_gradient(const GradientTarget& target, const at::Tensor& left,
+                            const at::Tensor& right);
+
 /// Adds scale x (left right), in the sum's dtype.
 void add_product(const GradientSink::Sum& sum, const at::Tensor& left, const at::Tensor& right,
                  double scale = 1);

@@ -51,9 +51,7 @@ LinearInputGradients linear_input_gradients(const Linear& linear, const at::Tens
   if (adapters.a.defined()) {
     const std::int64_t rank = adapters.b.size(1);
     out.inner = at::empty_like(inner);
-    GradientSink::Sum b{{}, true};
-    if (adapters.b_target.sink) b = adapters.b_target.sum();
-    if (!b.value.defined()) b.value = out.b = at::empty_like(adapters.b);
+    const GradientSink::Sum b = sum_or_own(adapters.b_target, adapters.b, out.b);
     for (const Part& part : parts_of(adapters.rows)) {
       const at::Tensor own = upstream.narrow(1, part.first, part.rows);
       product_into(out.inner.narrow(1, part.index * rank, rank), own,
@@ -72,18 +70,9 @@ LinearWeightGradients linear_weight_gradients(const Linear& linear, const at::Te
                                               const at::Tensor& x, const at::Tensor& inner_gradient,
                                               bool wants_weight) {
   LinearWeightGradients out;
-  if (wants_weight) {
-    if (linear.weight_target.sink) {
-      add_product(linear.weight_target.sum(), upstream.t(), x);
-    } else {
-      out.weight = at::mm(upstream.t(), x);
-    }
-  }
-  if (!inner_gradient.defined()) return out;
-  if (linear.adapters.a_target.sink) {
-    add_product(linear.adapters.a_target.sum(), inner_gradient.t(), x);
-  } else {
-    out.a = at::mm(inner_gradient.t(), x);
+  if (wants_weight) out.weight = product_gradient(linear.weight_target, upstream.t(), x);
+  if (inner_gradient.defined()) {
+    out.a = product_gradient(linear.adapters.a_target, inner_gradient.t(), x);
   }
   return out;
 }

@@ -85,8 +85,8 @@ void quantize_blocks(const T* values, std::int64_t count, std::uint8_t* codes, f
 
 std::tuple<at::Tensor, at::Tensor> empty_quantized(const at::Tensor& x) {
   check_type(x.scalar_type());
-  return {at::empty({divided_up(x.numel(), 2)}, x.options().dtype(at::kByte)),
-          at::empty({divided_up(x.numel(), kNf4Block)}, x.options().dtype(at::kFloat))};
+  return {at::empty({nf4_code_bytes(x.numel())}, x.options().dtype(at::kByte)),
+          at::empty({nf4_blocks(x.numel())}, x.options().dtype(at::kFloat))};
 }
 
 std::tuple<at::Tensor, at::Tensor> quantize_cpu(const at::Tensor& x) {
@@ -120,7 +120,7 @@ void check_quantized(const at::Tensor& codes, const at::Tensor& absmax, at::IntA
   if (codes.scalar_type() != at::kByte || absmax.scalar_type() != at::kFloat) {
     fail("nf4_dequantize: codes must be uint8 and maxima float32");
   }
-  if (codes.numel() != divided_up(count, 2) || absmax.numel() != divided_up(count, kNf4Block)) {
+  if (codes.numel() != nf4_code_bytes(count) || absmax.numel() != nf4_blocks(count)) {
     fail("nf4_dequantize: {} bytes of codes and {} maxima do not fit {} values", codes.numel(),
          absmax.numel(), count);
   }
@@ -177,6 +177,9 @@ at::Tensor dequantize_meta(const at::Tensor& codes, const at::Tensor&, at::IntAr
 }
 
 }  // namespace
+
+std::int64_t nf4_code_bytes(std::int64_t values) { return divided_up(values, 2); }
+std::int64_t nf4_blocks(std::int64_t values) { return divided_up(values, kNf4Block); }
 
 Nf4 nf4_quantize(const at::Tensor& x) {
   auto [codes, absmax] = x.is_cuda() ? quantize_cuda(x) : quantize_cpu(x);

@@ -77,9 +77,7 @@ RmsNormGradients backward_by_operators(const at::Tensor& upstream, const at::Ten
 /// The weight's gradient from the blocks' partial sums.
 void sum_partials(const at::Tensor& partials, const RmsNormWants& wants, const at::Tensor& weight,
                   RmsNormGradients& out) {
-  GradientSink::Sum sum{{}, true};
-  if (wants.target.sink) sum = wants.target.sum();
-  if (!sum.value.defined()) sum.value = out.weight = at::empty_like(weight);
+  const GradientSink::Sum sum = sum_or_own(wants.target, weight, out.weight);
   ColumnSums sums{};
   sums.partials = partials.const_data_ptr<float>();
   sums.rows = partials.size(0), sums.width = partials.size(1), sums.segments = 1;

@@ -1,20 +1,13 @@
-// A warp takes a row and holds it in registers: each value is read and written once.
+// norm_parts.cuh says how rows lie in warps.
 #include <type_traits>
 
-#include "model/kernel_parts.cuh"
+#include "model/norm_parts.cuh"
 #include "model/rms_norm_kernel.h"
 
 namespace trainsuite {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = 32 * kWarps;
 constexpr int kBlocksPerMultiprocessor = 4;
-
-/// First column of a lane's chunk of four values.
-__device__ int column_of(int chunk) {
-  return (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 4;
-}
 
 template <class R, class T, int kChunks>
 __global__ void __launch_bounds__(kThreads) rms_forward(RmsForward work) {
@@ -99,25 +92,6 @@ __device__ void rms_backward_row(const RmsBackward& work, std::int64_t row,
   }
 }
 
-/// Adds the partial sums of the block's warps, in order, into `out` [width].
-template <int kChunks>
-__device__ void add_warps(const float (&mine)[kChunks][4], float* shared, float* out, int width) {
-  for (int warp = 0; warp < kWarps; ++warp) {
-    if (threadIdx.x / 32 == warp) {
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const int column = column_of(c);
-        if (column >= width) continue;
-        float sum[4] = {};
-        if (warp > 0) load_four(shared + column, sum);
-        for (int j = 0; j < 4; ++j) sum[j] += mine[c][j];
-        store_four(warp + 1 < kWarps ? shared + column : out + column, sum);
-      }
-    }
-    __syncthreads();
-  }
-}
-
 template <class R, class T, int kChunks>
 __global__ void __launch_bounds__(kThreads) rms_backward(RmsBackward work) {
   __shared__ __align__(16) float shared[kChunks * 128];
@@ -160,15 +134,7 @@ cudaError_t launch_rms_forward(const RmsForward& work, cudaStream_t stream) {
 }
 
 int rms_backward_blocks(std::int64_t rows) {
-  int device = 0, multiprocessors = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
-      cudaSuccess) {
-    return 0;
-  }
-  const std::int64_t wanted = (rows + kWarps - 1) / kWarps;
-  const std::int64_t most = std::int64_t{kBlocksPerMultiprocessor} * multiprocessors;
-  return static_cast<int>(wanted < most ? wanted : most);
+  return blocks_of_rows(rows, kBlocksPerMultiprocessor);
 }
 
 cudaError_t launch_rms_backward(const RmsBackward& work, cudaStream_t stream) {

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/synced_file.h"
 
 namespace trainsuite {
 
@@ -168,15 +169,6 @@ void make_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
     fail("cannot make the folder {}: {}", path, std::strerror(errno));
   sync_folder(folder_of(path));
-}
-
-void sync_folder(const std::string& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // a folder without read permission cannot be synced by anyone
-  const int code = fsync(descriptor) == 0 ? 0 : errno;
-  close(descriptor);
-  if (code == 0 || code == EINVAL || code == EROFS) return;  // some file systems sync no folders
-  fail("cannot sync the folder {}: {}", folder, std::strerror(code));
 }
 
 }  // namespace trainsuite

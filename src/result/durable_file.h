@@ -54,7 +54,4 @@ Bytes read_whole(const std::string& path);
 /// Makes a folder, durably; one that exists is fine.
 void make_folder(const std::string& path);
 
-/// Makes names in `folder` durable.
-void sync_folder(const std::string& folder);
-
 }  // namespace trainsuite

@@ -114,33 +114,31 @@ EarlierFile read_earlier(H5::H5File& file) {
   return earlier;
 }
 
+/// Shows the file at `path` to `look`; what cannot be read is a usage error with the words of
+/// `refusal`, given the cause.
+template <class Refusal>
+void read_or_refuse(const std::string& path, const FileChange& look, Refusal refusal) {
+  try {
+    read_image(read_whole(path), look);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    fail<UsageError>("--resume: {}", refusal(error.what()));
+  }
+}
+
 EarlierFile read_earlier(const std::string& path) {
   EarlierFile earlier;
   const auto look = [&](H5::H5File& file) {
     check_schema(path, get_values(file.openGroup("/")));
     earlier = read_earlier(file);
   };
-  try {
-    read_image(read_whole(path), look);
-  } catch (const UsageError&) {
-    throw;
-  } catch (const Error& error) {
-    fail<UsageError>("--resume: {} cannot be read as a result file ({}); name another with --out",
-                     path, error.what());
-  }
-  const auto look_at_part = [](const std::string& part, const FileChange& look_at) {
-    try {
-      read_image(read_whole(part), look_at);
-    } catch (const UsageError&) {
-      throw;
-    } catch (const Error& error) {
-      fail<UsageError>(
-          "--resume: the part file {} cannot be read ({}); without it its case runs again", part,
-          error.what());
-    }
-  };
+  read_or_refuse(path, look, [&](const char* cause) {
+    return fmt::format("{} cannot be read as a result file ({}); name another with --out", path,
+                       cause);
+  });
   for (const std::string& part : part_files(path)) {
-    look_at_part(part, [&](H5::H5File& file) {
+    const auto look_at_part = [&](H5::H5File& file) {
       EarlierFile more = read_earlier(file);
       if (more.file_id != earlier.file_id)
         fail<UsageError>("--resume: {} belongs to another file than {}; remove it", part, path);
@@ -151,6 +149,10 @@ EarlierFile read_earlier(const std::string& path) {
       };
       std::erase_if(more.rows, known);  // joined before the part could be removed
       for (auto& row : more.rows) earlier.rows.push_back(std::move(row));
+    };
+    read_or_refuse(part, look_at_part, [&](const char* cause) {
+      return fmt::format("the part file {} cannot be read ({}); without it its case runs again",
+                         part, cause);
     });
   }
   return earlier;

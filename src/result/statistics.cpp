@@ -70,6 +70,14 @@ bool is_independent(const CaseRecord& record) {
   return text != nullptr && (*text == "independent" || text->starts_with("independent-"));
 }
 
+/// Mean step of one rank's loop.
+std::optional<double> own_loop_step(const RankRecord& rank) {
+  const auto seconds = find_number(rank.facts, "loop_seconds");
+  const auto steps = find_number(rank.facts, "loop_steps");
+  if (!seconds || !steps || *seconds <= 0 || *steps <= 0) return std::nullopt;
+  return *seconds / *steps;
+}
+
 /// Tokens that a rank adds to a step.
 std::optional<double> own_tokens(const CaseRecord& record, const RankRecord& rank) {
   if (const auto tokens = median_of(rank, "tokens", record.warmup)) return tokens;
@@ -126,17 +134,25 @@ std::optional<StepSummary> summarize_steps(const CaseRecord& record) {
   return summary;
 }
 
-std::optional<LoopMeans> loop_means(const CaseRecord& record) {
-  LoopMeans means{0, 0};
+std::optional<double> loop_step_seconds(const CaseRecord& record) {
+  std::optional<double> slowest;
   for (const RankRecord& rank : record.ranks) {
-    const auto seconds = find_number(rank.facts, "loop_seconds");
-    const auto steps = find_number(rank.facts, "loop_steps");
-    const auto tokens = own_tokens(record, rank);
-    if (!seconds || !steps || !tokens || *seconds <= 0 || *steps <= 0) return std::nullopt;
-    means.step_seconds = std::max(means.step_seconds, *seconds / *steps);
-    means.tokens_per_second += *tokens * *steps / *seconds;
+    const auto own = own_loop_step(rank);
+    if (!own) return std::nullopt;
+    slowest = std::max(slowest.value_or(0), *own);
   }
-  if (record.ranks.empty()) return std::nullopt;
+  return slowest;
+}
+
+std::optional<LoopMeans> loop_means(const CaseRecord& record) {
+  const auto slowest = loop_step_seconds(record);
+  if (!slowest) return std::nullopt;
+  LoopMeans means{*slowest, 0};
+  for (const RankRecord& rank : record.ranks) {
+    const auto tokens = own_tokens(record, rank);
+    if (!tokens) return std::nullopt;
+    means.tokens_per_second += *tokens / *own_loop_step(rank);
+  }
   if (is_independent(record)) return means;
   const std::optional<double> tokens_per_step = find_number(record, "tokens_per_step");
   if (!tokens_per_step) return std::nullopt;

@@ -27,6 +27,8 @@ struct LoopMeans {
   double tokens_per_second;  // tokens_per_step / step_seconds; `independent`: sum of own rates
 };
 std::optional<LoopMeans> loop_means(const CaseRecord& record);
+/// Its first figure alone: also known where steps differ in tokens.
+std::optional<double> loop_step_seconds(const CaseRecord& record);
 
 /// The named series of one rank, or nullptr.
 const Series* find_series(const RankRecord& rank, const std::string& name);

@@ -25,6 +25,8 @@ struct FinetuneRecipe {
   bool save_merged = false;
   std::string optimizer = "fused";  // fused|foreach: form of AdamW
   std::int64_t train_examples = 0, held_out = 0;
+  /// Whether embedding, norms and so the residual stream are fp32, whatever computes products.
+  bool wide_stream() const { return method == "full" || (method == "qlora" && qlora_upcast); }
 };
 
 struct Case {

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "run/speed_up.h"
+#include "result/statistics.h"
 
 namespace trainsuite {
 namespace {
@@ -16,14 +15,7 @@ constexpr const char* suffix = "-bare";
 /// Mean step of the slowest rank's loop, the only time that both have.
 std::optional<double> loop_step(const CaseRecord& record) {
   if (record.status != "ok") return std::nullopt;
-  std::optional<double> slowest;
-  for (const RankRecord& rank : record.ranks) {
-    const auto seconds = find_number(rank.facts, "loop_seconds");
-    const auto steps = find_number(rank.facts, "loop_steps");
-    if (!seconds || !steps || *seconds <= 0 || *steps <= 0) return std::nullopt;
-    slowest = std::max(slowest.value_or(0), *seconds / *steps);
-  }
-  return slowest;
+  return loop_step_seconds(record);
 }
 
 }  // namespace

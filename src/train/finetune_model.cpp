@@ -124,8 +124,7 @@ void FinetuneModel::take_frozen(const WeightSource& source, at::ScalarType compu
     return source(index, specs[index]).to(device, dtype);
   };
   const auto plain = [&] {  // embedding, norms
-    frozen_.push_back(
-        value(recipe_.qlora_upcast && recipe_.method == "qlora" ? at::kFloat : compute));
+    frozen_.push_back(value(recipe_.wide_stream() ? at::kFloat : compute));
     return frozen_.back();
   };
   weights_.embedding = plain();

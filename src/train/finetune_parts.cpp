@@ -1,22 +1,18 @@
 #include "train/finetune_parts.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <tuple>
 
 #include "core/error.h"
+#include "model/nf4.h"
 #include "train/finetune_model.h"
 
 namespace trainsuite {
 namespace {
 
 constexpr std::size_t kAdapterTensors = 8;
-constexpr std::int64_t kNf4Block = 64;
-
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  std::int64_t n = 1;
-  for (const std::int64_t extent : shape) n *= extent;
-  return n;
-}
 
 /// What the blocks of one case have in common.
 class BlockOf {
@@ -55,11 +51,7 @@ class BlockOf {
 
  private:
   /// Of the embedding, so of the residual stream, and of norms.
-  at::ScalarType plain() const {
-    const bool wide =
-        recipe_.method == "full" || (recipe_.method == "qlora" && recipe_.qlora_upcast);
-    return wide ? at::kFloat : compute_;
-  }
+  at::ScalarType plain() const { return recipe_.wide_stream() ? at::kFloat : compute_; }
 
   void add_adapters(BlockRequest& request) const {
     const auto specs = adapter_parameters(config_, recipe_.lora_rank);
@@ -75,9 +67,9 @@ class BlockOf {
       const auto& shape = specs[uses[i].parameter].shape;
       const bool matrix = shape.size() == 2;
       if (matrix && recipe_.method == "qlora") {
-        const std::int64_t values = product(shape);
-        request.tensors.push_back({{(values + 1) / 2}, at::kByte, false});
-        request.tensors.push_back({{(values + kNf4Block - 1) / kNf4Block}, at::kFloat, false});
+        const std::int64_t values = c10::multiply_integers(shape);
+        request.tensors.push_back({{nf4_code_bytes(values)}, at::kByte, false});
+        request.tensors.push_back({{nf4_blocks(values)}, at::kFloat, false});
       } else {
         request.tensors.push_back({shape, uses[i].compute_dtype ? compute_ : plain(), trains});
       }
@@ -89,14 +81,6 @@ class BlockOf {
   DecoderConfig config_;
   at::ScalarType compute_;
 };
-
-std::vector<at::Tensor> dense_tensors(const BlockWeights& block) {
-  std::vector<at::Tensor> list{block.attention_norm, block.qkv.weight};
-  if (block.qkv.bias.defined()) list.push_back(block.qkv.bias);
-  list.insert(list.end(),
-              {block.output.weight, block.mlp_norm, block.gate_up.weight, block.down.weight});
-  return list;
-}
 
 }  // namespace
 
@@ -135,12 +119,8 @@ BlockFunction compiled_block_of(const Case& work, const CompiledParts& parts,
     const auto append = [&](const std::vector<at::Tensor>& more) {
       tensors.insert(tensors.end(), more.begin(), more.end());
     };
-    if (block.qkv.adapters.a.defined()) {
-      append(adapter_tensors(block));
-      append(frozen_tensors(block));
-    } else {
-      append(dense_tensors(block));
-    }
+    if (block.qkv.adapters.a.defined()) append(adapter_tensors(block));
+    append(block_tensors(block));
     append({rotary.cosine, rotary.sine});
     return compiled(tensors).view(x.sizes());
   };

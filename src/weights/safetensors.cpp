@@ -15,6 +15,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/synced_file.h"
 #include "core/text.h"
 
 namespace trainsuite {
@@ -250,18 +251,14 @@ void write_safetensors(const std::string& path,
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
   const std::uint64_t length = text.size();
-  FILE* const file = std::fopen(path.c_str(), "wbx");
-  if (file == nullptr) fail("{}: {}", path, std::strerror(errno));
-  bool written = std::fwrite(&length, sizeof length, 1, file) == 1 &&
-                 std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  std::vector<at::Tensor> plain;  // outlives the writing
+  std::vector<std::pair<const void*, std::size_t>> parts{{&length, sizeof length},
+                                                         {text.data(), text.size()}};
   for (const auto& [name, tensor] : tensors) {
-    const at::Tensor plain = tensor.contiguous();
-    written =
-        written && std::fwrite(plain.const_data_ptr(), 1, plain.nbytes(), file) == plain.nbytes();
+    plain.push_back(tensor.contiguous());
+    parts.emplace_back(plain.back().const_data_ptr(), plain.back().nbytes());
   }
-  written = written && std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
-  const int reason = errno;
-  if (std::fclose(file) != 0 || !written) fail("{}: {}", path, std::strerror(reason));
+  write_new_file(path, parts);
 }
 
 }  // namespace trainsuite

@@ -1,31 +1,20 @@
 #include "weights/saved_model.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/synced_file.h"
 
 namespace trainsuite {
-namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-void put_folder_on_disk(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;
-  ::fsync(folder);
-  ::close(folder);
-}
-
-}  // namespace
 
 std::string model_config_json(const DecoderConfig& config, const std::string& dtype) {
   const bool qwen = config.qkv_bias;
@@ -67,12 +56,7 @@ std::string adapter_config_json(std::int64_t rank, double alpha, const std::stri
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  FILE* const file = std::fopen(path.c_str(), "wbx");
-  if (file == nullptr) fail("{}: {}", path, std::strerror(errno));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
-                       std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
-  const int reason = errno;
-  if (std::fclose(file) != 0 || !written) fail("{}: {}", path, std::strerror(reason));
+  write_new_file(path, {{text.data(), text.size()}});
 }
 
 void write_folder(const std::string& path, const std::function<void(const std::string&)>& fill) {
@@ -85,12 +69,12 @@ void write_folder(const std::string& path, const std::function<void(const std::s
     fs::remove_all(temporary);
     fs::create_directory(temporary);
     fill(temporary);
-    put_folder_on_disk(temporary);
+    sync_folder(temporary);
     // A folder cannot be renamed over one with files in it: the old one steps aside.
     const std::string old = temporary + ".old";
     if (fs::exists(target)) fs::rename(target, old);
     fs::rename(temporary, target);
-    put_folder_on_disk(target.parent_path().string());
+    sync_folder(target.parent_path().string());
     fs::remove_all(old);
   } catch (const fs::filesystem_error& error) {
     std::error_code ignored;

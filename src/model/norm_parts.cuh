@@ -1,0 +1,51 @@
+#pragma once
+// Parts of the kernels of norms, in which a warp takes a row and holds it in registers: each value
+// is read and written once.
+#include <cstdint>
+
+#include "model/kernel_parts.cuh"
+
+namespace trainsuite {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+
+/// First column of a lane's chunk of four values.
+__device__ inline int column_of(int chunk) {
+  return (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 4;
+}
+
+/// Adds one kind of partial sums over the block's warps, in order, into `out` [width].
+template <int kChunks>
+__device__ void add_warps(const float (&mine)[kChunks][4], float* shared, float* out, int width) {
+  for (int warp = 0; warp < kWarps; ++warp) {
+    if (threadIdx.x / 32 == warp) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const int column = column_of(c);
+        if (column >= width) continue;
+        float sum[4] = {};
+        if (warp > 0) load_four(shared + column, sum);
+        for (int j = 0; j < 4; ++j) sum[j] += mine[c][j];
+        store_four(warp + 1 < kWarps ? shared + column : out + column, sum);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+/// Blocks for so many rows on the current device, no more than it holds at once; 0 where the device
+/// is not known.
+inline int blocks_of_rows(std::int64_t rows, int blocks_per_multiprocessor) {
+  int device = 0, multiprocessors = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
+      cudaSuccess) {
+    return 0;
+  }
+  const std::int64_t wanted = (rows + kWarps - 1) / kWarps;
+  const std::int64_t most = std::int64_t{blocks_per_multiprocessor} * multiprocessors;
+  return static_cast<int>(wanted < most ? wanted : most);
+}
+
+}  // namespace trainsuite
