@@ -140,7 +140,9 @@ std::vector<Case> ceilings_cases(const Options& options, bool cuda, int ranks) {
   return cases;
 }
 
-std::vector<std::string> ceilings_default_sizes(bool cuda) { return {cuda ? "full" : "tiny"}; }
+std::vector<std::string> ceilings_default_sizes(const Options&, bool cuda) {
+  return {cuda ? "full" : "tiny"};
+}
 
 std::vector<std::int64_t> problem_sizes(const Case& work) {
   constexpr std::int64_t mebibyte = 1 << 20;

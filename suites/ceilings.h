@@ -16,7 +16,7 @@ namespace trainsuite {
 /// a reason to be skipped elsewhere.
 std::vector<Case> ceilings_cases(const Options& options, bool cuda, int ranks);
 /// full on GPUs, tiny on a CPU (dry run).
-std::vector<std::string> ceilings_default_sizes(bool cuda);
+std::vector<std::string> ceilings_default_sizes(const Options& options, bool cuda);
 
 /// Problem sizes of a case: rows of square matrices, or bytes (multiples of 16 x ranks).
 std::vector<std::int64_t> problem_sizes(const Case& work);

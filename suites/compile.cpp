@@ -64,7 +64,9 @@ std::vector<Case> cases(const Options& options, bool cuda, int) {
   return all;
 }
 
-std::vector<std::string> default_sizes(bool cuda) { return {cuda ? "468m" : "tiny"}; }
+std::vector<std::string> default_sizes(const Options&, bool cuda) {
+  return {cuda ? "468m" : "tiny"};
+}
 
 /// Weights, gradients and optimizer state are all of the one precision.
 StepAccount account(const Case& work) {

@@ -89,7 +89,7 @@ std::vector<Case> ddp_cases(const Options& options, bool cuda, int ranks) {
   return cases;
 }
 
-std::vector<std::string> ddp_default_sizes(bool cuda) {
+std::vector<std::string> ddp_default_sizes(const Options&, bool cuda) {
   if (cuda) return {"124m", "355m"};
   return {"tiny"};
 }

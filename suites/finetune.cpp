@@ -245,7 +245,8 @@ std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks) {
   return cases;
 }
 
-std::vector<std::string> finetune_default_sizes(bool cuda) {
+std::vector<std::string> finetune_default_sizes(const Options& options, bool cuda) {
+  if (!options.model.empty()) return {sizes_for(options).front().name};
   if (cuda) return {"1.5b"};
   return {"tiny"};
 }

@@ -18,7 +18,7 @@ namespace trainsuite {
 std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks);
 
 /// The sizes that run where --size is not given: 1.5b on GPUs, tiny on a CPU (dry run).
-std::vector<std::string> finetune_default_sizes(bool cuda);
+std::vector<std::string> finetune_default_sizes(const Options& options, bool cuda);
 
 /// The examples that the case trains on; read or made once a process.
 const TrainingData& training_data(const Case& work);

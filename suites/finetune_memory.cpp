@@ -3,20 +3,22 @@
 
 #include "data/batches.h"
 #include "finetune.h"
+#include "model/nf4.h"
 
 namespace trainsuite {
 namespace {
 
-/// Of matrices that adapters take, and of all else.
+/// Of matrices that adapters take, of biases, and of embedding and norms.
 struct Counts {
-  std::int64_t matrices = 0, others = 0;
+  std::int64_t matrices = 0, biases = 0, others = 0;
 };
 
 Counts counts_of(const DecoderConfig& model) {
   Counts counts;
   counts.matrices = model.layers * model.width *
                     (model.qkv_rows() + model.heads * model.head_width + 3 * model.hidden);
-  counts.others = decoder_parameter_count(model) - counts.matrices;
+  if (model.qkv_bias) counts.biases = model.layers * model.qkv_rows();
+  counts.others = decoder_parameter_count(model) - counts.matrices - counts.biases;
   return counts;
 }
 
@@ -35,8 +37,7 @@ struct Widths {
 
 Widths widths_of(const Case& work) {
   const std::int64_t compute = work.precision == "bf16" ? 2 : 4;
-  const bool wide = work.finetune->method == "full" || work.finetune->qlora_upcast;
-  return {compute, wide ? 4 : compute};
+  return {compute, work.finetune->wide_stream() ? 4 : compute};
 }
 
 /// A token's, over all blocks: two sums, the heads, their attention, gate and up, and the adapters'
@@ -82,7 +83,8 @@ std::optional<FinetuneMemory> finetune_memory(const Case& work) {
   }
   const DecoderConfig model = case_model(work);
   const Counts counts = counts_of(model);
-  const std::int64_t all = counts.matrices + counts.others, compute = widths_of(work).compute;
+  const std::int64_t all = decoder_parameter_count(model);
+  const auto [compute, stream] = widths_of(work);
   const bool full = recipe.method == "full";
   const std::int64_t trained = full ? all : adapter_count(model, recipe.lora_rank);
   const std::int64_t copies = compute == 4 ? 0 : compute * trained;
@@ -90,8 +92,8 @@ std::optional<FinetuneMemory> finetune_memory(const Case& work) {
   memory.weights = 4 * trained + copies;
   if (recipe.method == "lora") memory.weights += compute * all;
   if (recipe.method == "qlora") {
-    memory.weights += counts.matrices / 2 + counts.matrices / 64 * 4 +
-                      (recipe.qlora_upcast ? 4 : compute) * counts.others;
+    memory.weights += nf4_code_bytes(counts.matrices) + 4 * nf4_blocks(counts.matrices) +
+                      compute * counts.biases + stream * counts.others;
   }
   memory.optimizer = 8 * trained;
   memory.gradients = 4 * trained;

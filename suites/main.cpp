@@ -56,10 +56,8 @@ int report(const std::string& message, int code, bool speak) {
 }
 
 std::vector<Case> selected_cases(const Suite& suite, const Options& options, bool cuda, int ranks) {
-  const auto all = suite.cases(options, cuda, ranks);
-  auto default_sizes = suite.default_sizes(cuda);
-  if (!options.model.empty() && !all.empty()) default_sizes = {all.front().size};  // the folder's
-  return select_cases(all, options, default_sizes);
+  return select_cases(suite.cases(options, cuda, ranks), options,
+                      suite.default_sizes(options, cuda));
 }
 
 /// --help, --version, --list: answered without MPI. Empty: there is work to do.

@@ -17,7 +17,7 @@ struct Suite {
   /// Every case, all sizes, in plan order, with the options applied.
   std::function<std::vector<Case>(const Options&, bool cuda, int ranks)> cases;
   /// Sizes that run where --size is not given.
-  std::function<std::vector<std::string>(bool cuda)> default_sizes;
+  std::function<std::vector<std::string>(const Options&, bool cuda)> default_sizes;
   /// Predicted peak bytes of a case whose kernels are resolved.
   std::function<std::optional<std::int64_t>(const Case&)> predicted_bytes;
   std::function<Workload(Session&, const Options&)> workload;

@@ -177,3 +177,31 @@ def test_the_files_examples_are_what_trains(program, tmp_path) -> None:
     assert row("a", "--train-examples", "2")[1] == 53
     done = program("finetune", "--data", tmp_path / "a.h5", "--train-examples", "6", "--plan")
     assert done.returncode == 2 and "has 5" in done.stderr
+
+
+def test_an_upcast_is_qloras_alone(program, tmp_path) -> None:
+    """--qlora-upcast changes neither what LoRA holds nor what is foretold of it."""
+    def weights(*flags: str) -> tuple[dict[str, int], dict[str, int]]:
+        path = tmp_path / f"{len(flags)}.h5"
+        done = program("finetune", "--case", "*lora-4x4", "--precision", "bf16", *QUICK, *flags,
+                       "--out", path)
+        assert done.returncode == 0, done.stderr
+        with h5py.File(path) as file:
+            rows = {name: dict(case["0"].attrs) for name, case in file["finetune"].items()}
+        held = {name: sum(row[key] for key in row if key.startswith("weight_bytes_"))
+                for name, row in rows.items()}
+        foretold = {name: row["predicted_bytes"] for name, row in rows.items()}
+        for name, row in rows.items():
+            assert row["predicted_weight_bytes"] == held[name], name
+        return held, foretold
+
+    plain, upcast = weights(), weights("--qlora-upcast")
+    for before, after in zip(plain, upcast, strict=True):
+        assert after["tiny-lora-4x4"] == before["tiny-lora-4x4"]
+        assert after["tiny-qlora-4x4"] > before["tiny-qlora-4x4"]
+
+
+def test_a_model_folder_names_the_size_of_this_suite_alone(program, tmp_path) -> None:
+    done = program("ddp", "--model", tmp_path, "--plan")
+    assert done.returncode == 0, done.stderr
+    assert "tiny-plain" in done.stdout and "124m-plain" not in done.stdout

@@ -18,7 +18,7 @@ Names names_of(const std::vector<Case>& cases) {
 
 Names selected(const Options& options, bool cuda = true) {
   const auto all = ddp_cases(options, cuda, 2);
-  return names_of(select_cases(all, options, ddp_default_sizes(cuda)));
+  return names_of(select_cases(all, options, ddp_default_sizes(options, cuda)));
 }
 
 Names with_globs(const Names& globs, bool cuda = true) {
@@ -217,7 +217,8 @@ TEST(Plan, SaysWhatEachCaseDoesAndThatACpuIsADryRun) {
   facts.communicator = "mpi";
   facts.output_path = "results/x.h5";
   Options options;
-  auto cases = select_cases(ddp_cases(options, false, 2), options, ddp_default_sizes(false));
+  auto cases =
+      select_cases(ddp_cases(options, false, 2), options, ddp_default_sizes(options, false));
   std::ostringstream out;
   print_plan(out, cases, facts);
   const std::string text = out.str();
