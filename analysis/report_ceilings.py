@@ -16,6 +16,7 @@ from report_mfu import LISTED, MEASURED
 from report_plots import legend
 from report_read import spread_of
 from report_rows import CEILINGS, NOT_MEASURED, Row
+from report_steady import slowed
 from report_suite import Suite
 from report_svg import Plot, color, dash, draw
 from report_tables import Cell, Column, Table, build, figure_cell, missing, text_cell, three_digits
@@ -225,10 +226,9 @@ def _notes(suite: Suite, found: list[Ceiling]) -> Iterator[str]:
         if one.listed is not None and one.rate > one.listed:
             yield f"{one.row.variant} on the {one.row.gpu} is faster than the listed peak: the " \
                   "row or that peak is wrong"
-        flagged = [case for case in one.row.cases if case.value("throttled")]
-        if flagged:
-            worst = max(flagged, key=lambda case: case.value("throttled_share"))
-            yield f"{one.row.variant}: {report_machine.held_back(worst)}"
+        case = slowed(one.row)
+        if case is not None:
+            yield f"{one.row.variant}: {report_machine.held_back(case)}"
     for row in suite.rows:
         if not row.ok:
             reason = row.reason.splitlines()[0] if row.reason else "no reason recorded"

@@ -82,6 +82,12 @@ def worst(row: Row, name: str) -> Case | None:
     return max(known, key=lambda case: case.value(name), default=None)
 
 
+def slowed(row: Row) -> Case | None:
+    """The repeat in which the driver held the GPU back most; None where it did in none."""
+    return max((case for case in row.cases if case.value("throttled")),
+               key=lambda case: case.value("throttled_share"), default=None)
+
+
 def _share(row: Row) -> Cell:
     case = worst(row, "throttled_share")
     if case is None:
@@ -175,8 +181,8 @@ def unsteady(suite: Suite) -> Iterator[str]:
 def disturbed(suite: Suite) -> Iterator[str]:
     """Cards that were held back or shared while a row was timed, and rates above the peak."""
     for row in suite.ok:
-        case = worst(row, "throttled_share")
-        if case is not None and case.value("throttled"):
+        case = slowed(row)
+        if case is not None:
             yield f"{suite.name_of(row)}: {held_back(case)}"
         shared = worst(row, "other_processes")
         if any(case.value("shared_gpu") for case in row.cases):
