@@ -155,7 +155,28 @@ FinetuneRecipe make_recipe(const Method& method, const Options& options) {
   }
   const bool packs = options.packing == "on" || (options.packing == "auto" && !published);
   recipe.packing = packs && !padded ? "on" : "off";
+  recipe.pack_to = options.pack_to.value_or(1);
   return recipe;
+}
+
+const std::vector<std::int64_t> default_buckets{128, 256, 384, 512};
+
+/// Graphs have fixed shapes: packed rows are padded a little, others as compiled ones.
+void graph_case(Case& one, const Options& options) {
+  one.execution = "graph";
+  one.on_request = true;
+  one.recipe += "-graph";
+  one.what += ", micro-batches in CUDA graphs";
+  FinetuneRecipe& recipe = *one.finetune;
+  // Where attention takes packed examples one by one, their lengths are part of the work.
+  const bool one_kernel = one.precision == "bf16" && one.attention != "naive";
+  if (recipe.packing == "on" && one_kernel) {
+    constexpr std::int64_t tokens_an_example = 32;
+    recipe.pack_to = options.pack_to.value_or(tokens_an_example * one.micro_batch);
+  } else {
+    recipe.packing = "off";
+    if (recipe.length_buckets.empty()) recipe.length_buckets = default_buckets;
+  }
 }
 
 /// Compiled blocks have fixed shapes: examples are padded, to some few lengths.
@@ -167,7 +188,7 @@ void compile_case(Case& one, const Options& options) {
   one.block_kernel = "reference";  // Inductor fuses the reference's operators itself
   FinetuneRecipe& recipe = *one.finetune;
   recipe.packing = "off";
-  if (recipe.length_buckets.empty()) recipe.length_buckets = {128, 256, 384, 512};
+  if (recipe.length_buckets.empty()) recipe.length_buckets = default_buckets;
   if (recipe.checkpointing == "on") {
     one.skip = "compiled blocks keep what the compiler chose; --checkpointing is for eager rows";
   } else if (options.packing == "on") {
@@ -177,8 +198,8 @@ void compile_case(Case& one, const Options& options) {
   }
 }
 
-Case make_case(const Size& size, const Method& method, Batching batching, bool compiled,
-               const Options& options, bool cuda, int ranks) {
+Case make_case(const Size& size, const Method& method, Batching batching,
+               const std::string& execution, const Options& options, bool cuda, int ranks) {
   Case one;
   one.suite = "finetune";
   one.size = size.name;
@@ -205,7 +226,8 @@ Case make_case(const Size& size, const Method& method, Batching batching, bool c
   one.vary_seed = true;  // losses of repeats tell how far a seed alone moves them
   one.finetune = make_recipe(method, options);
   take_data(size, options, one);
-  if (compiled) compile_case(one, options);
+  if (execution == "compile") compile_case(one, options);
+  if (execution == "graph") graph_case(one, options);
   one.warmup = options.warmup.value_or(0);
   one.steps = options.steps.value_or(steps_of_one_pass(one.finetune->train_examples, one));
   one.work = size.parameters *
@@ -234,10 +256,10 @@ std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks) {
     if (!again) cases.push_back(std::move(one));  // --micro-batch can make two cases one
   };
   for (const Size& size : sizes_for(options)) {
-    for (const bool compiled : {false, true}) {
+    for (const char* execution : {"eager", "compile", "graph"}) {
       for (const Method& method : methods) {
         for (const Batching& batching : batchings) {
-          add(make_case(size, method, batching, compiled, options, cuda, ranks));
+          add(make_case(size, method, batching, execution, options, cuda, ranks));
         }
       }
     }

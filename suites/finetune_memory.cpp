@@ -69,7 +69,8 @@ std::int64_t largest_micro_batch(const Case& work) {
                                                    .accumulate = work.accumulate,
                                                    .ranks = work.ranks,
                                                    .packed = recipe.packing == "on",
-                                                   .length_buckets = recipe.length_buckets});
+                                                   .length_buckets = recipe.length_buckets,
+                                                   .pack_to = recipe.pack_to});
   return plan.largest_micro_batch(work.warmup + work.steps);
 }
 

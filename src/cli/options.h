@@ -49,8 +49,9 @@ struct Options {
   std::string loss_on = "all";   // all|answer
   std::string packing = "auto";  // auto|on|off
   std::string length_buckets;    // "128,256,512"
-  std::string data;              // token file
-  std::string model, save;       // folders
+  std::optional<std::int64_t> pack_to;
+  std::string data;         // token file
+  std::string model, save;  // folders
   bool save_merged = false;
   std::string recipe = "default";      // default|published
   std::string checkpointing = "auto";  // auto|on|off

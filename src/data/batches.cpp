@@ -35,6 +35,17 @@ at::Tensor bounds_of(const std::vector<std::int64_t>& lengths, bool pinned) {
   return bounds;
 }
 
+std::int64_t packed_tokens(std::int64_t tokens, const BatchOptions& options) {
+  return (tokens + options.pack_to - 1) / options.pack_to * options.pack_to;
+}
+
+/// The padding of a packed row, as its last example.
+void add_padding(Batch& batch, const BatchOptions& options) {
+  if (options.pack_to == 1) return;
+  batch.lengths.resize(static_cast<std::size_t>(options.micro_batch), 0);
+  batch.lengths.push_back(batch.computed_tokens - batch.effective_tokens);
+}
+
 }  // namespace
 
 std::vector<std::int64_t> targets_of(const Examples& examples, std::int64_t i, bool answers_only) {
@@ -58,7 +69,8 @@ Batch make_batch(const Examples& examples, std::int64_t first, std::int64_t coun
   for (std::int64_t i = first; i < first + count; ++i) batch.lengths.push_back(examples.length(i));
   batch.effective_tokens =
       std::accumulate(batch.lengths.begin(), batch.lengths.end(), std::int64_t{0});
-  batch.computed_tokens = options.packed ? batch.effective_tokens : count * padded_length;
+  batch.computed_tokens =
+      options.packed ? packed_tokens(batch.effective_tokens, options) : count * padded_length;
   if (batch.computed_tokens == 0) return batch.lengths.clear(), batch;
   const std::vector<std::int64_t> shape = options.packed
                                               ? std::vector<std::int64_t>{1, batch.computed_tokens}
@@ -66,6 +78,7 @@ Batch make_batch(const Examples& examples, std::int64_t first, std::int64_t coun
   batch.tokens = host_tensor(shape, 0, pinned);
   batch.targets = host_tensor(shape, kIgnored, pinned);
   if (options.packed) batch.positions = host_tensor({batch.computed_tokens}, 0, pinned);
+  if (options.packed) add_padding(batch, options);
   if (options.packed) batch.bounds = bounds_of(batch.lengths, pinned);
   std::int64_t place = 0;
   for (std::int64_t i = first; i < first + count; ++i) {
@@ -150,7 +163,8 @@ std::int64_t BatchPlan::own_tokens(Range range) const {
 }
 
 std::int64_t BatchPlan::batch_tokens(Range range) const {
-  return options_.packed ? own_tokens(range) : range.count * padded_length(range);
+  return options_.packed ? packed_tokens(own_tokens(range), options_)
+                         : range.count * padded_length(range);
 }
 
 std::int64_t BatchPlan::effective_tokens(std::int64_t step) const {

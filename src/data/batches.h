@@ -16,11 +16,14 @@ struct BatchOptions {
   bool answers_only = false;  // labels: tokens of answers, else all
   bool packed = false;        // examples one after the other in one row, without padding
   std::vector<std::int64_t> length_buckets{};  // padded lengths, rising; empty: the longest's
+  std::int64_t pack_to = 1;                    // packed rows have a multiple of this many tokens
 };
 
 /// One micro-batch. Padded: [examples, length], padding on the right with token 0. Packed: [1,
 /// tokens], and where each example begins. The target of a token is the next of its example,
-/// -100 where there is none or it does not count.
+/// -100 where there is none or it does not count. Packed to a multiple of more than 1: the padding
+/// stands last as one more example, after as many empty ones as make micro_batch + 1 of them, so
+/// that rows of one length have one shape in all.
 struct Batch {
   at::Tensor tokens, targets;  // int64
   at::Tensor positions;        // int64 [tokens], packed only: places within the examples

@@ -55,7 +55,9 @@ at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const TokenLayout& layout, bool naive) {
   const bool one_kernel = q.is_cuda() && q.scalar_type() != at::kFloat && !naive;
   if (one_kernel) {
-    const std::int64_t longest = *std::max_element(layout.lengths.begin(), layout.lengths.end());
+    const std::int64_t longest =
+        layout.longest > 0 ? layout.longest
+                           : *std::max_element(layout.lengths.begin(), layout.lengths.end());
     const at::Tensor out = std::get<0>(at::_flash_attention_forward(
         q, k, v, layout.bounds, layout.bounds, longest, longest, /*dropout_p=*/0.0,
         /*is_causal=*/true, /*return_debug_mask=*/false));

@@ -15,6 +15,7 @@ struct TokenLayout {
   std::int64_t batch, sequence;
   std::vector<std::int64_t> lengths{};
   at::Tensor bounds{};
+  std::int64_t longest = 0;  // of lengths, or an upper bound; 0: to be found
 };
 
 /// q [tokens, heads, head_width]; k, v [tokens, key_value_heads, head_width], a key head for each

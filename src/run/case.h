@@ -20,6 +20,7 @@ struct FinetuneRecipe {
   std::int64_t loss_chunk_mib = 128;  // of logits at a time in the fused loss; 0: all at once
   std::string checkpointing = "off";  // on|off: blocks' activations are computed again in backward
   std::vector<std::int64_t> length_buckets;  // padded lengths
+  std::int64_t pack_to = 1;                  // packed rows have a multiple of this many tokens
   std::string data, model;                   // files; empty: synthetic examples, random weights
   std::string save;                          // folder; empty: nothing is saved
   bool save_merged = false;

@@ -207,6 +207,7 @@ Settings finetune_settings(const FinetuneRecipe& recipe) {
                        {"schedule", std::string("cosine")},
                        {"optimizer", recipe.optimizer},
                        {"length_buckets", join(buckets, ",")},
+                       {"pack_to", recipe.pack_to},
                        {"data", recipe.data.empty() ? std::string("synthetic") : recipe.data},
                        {"model", recipe.model.empty() ? std::string("random") : recipe.model},
                        {"train_examples", recipe.train_examples},

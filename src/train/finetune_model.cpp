@@ -179,26 +179,30 @@ void FinetuneModel::sink_gradients(GradientSink& sink) {
   if (full()) weights_.head_target = {&sink, use + 1};  // after the last norm
 }
 
-DeviceBatch FinetuneModel::upload(const Batch& batch) const {
+DeviceBatch FinetuneModel::upload(const Batch& batch, std::int64_t longest) const {
   const at::Device device = rotary_.cosine.device();
   const auto to_device = [&](const at::Tensor& host) {
     return host.to(device, /*non_blocking=*/true);
   };
   DeviceBatch uploaded{to_device(batch.tokens),
                        to_device(batch.targets),
-                       rotary_,
+                       {},
                        {batch.tokens.size(0), batch.tokens.size(1)}};
-  if (!batch.positions.defined()) {
-    uploaded.rotary = {rotary_.cosine.narrow(0, 0, batch.tokens.size(1)),
-                       rotary_.sine.narrow(0, 0, batch.tokens.size(1))};
-    return uploaded;
-  }
-  const at::Tensor positions = to_device(batch.positions);
-  uploaded.rotary = {rotary_.cosine.index_select(0, positions),
-                     rotary_.sine.index_select(0, positions)};
+  if (!batch.positions.defined()) return uploaded;
+  uploaded.positions = to_device(batch.positions);
   uploaded.layout.lengths = batch.lengths;
   uploaded.layout.bounds = to_device(batch.bounds);
+  uploaded.layout.longest = longest;
   return uploaded;
+}
+
+RotaryTable FinetuneModel::rotary(const DeviceBatch& batch) const {
+  if (!batch.positions.defined()) {
+    const std::int64_t length = batch.layout.sequence;
+    return {rotary_.cosine.narrow(0, 0, length), rotary_.sine.narrow(0, 0, length)};
+  }
+  return {rotary_.cosine.index_select(0, batch.positions),
+          rotary_.sine.index_select(0, batch.positions)};
 }
 
 at::Tensor FinetuneModel::loss(const DeviceBatch& batch, double scale, bool sparse_gradient,
@@ -214,7 +218,7 @@ at::Tensor FinetuneModel::loss(const DeviceBatch& batch, double scale, bool spar
   // An upcast embedding that is also the head is used there in the compute dtype.
   const at::ScalarType compute = input_dtype(weights.blocks.front().qkv);
   if (weights.head.scalar_type() != compute) weights.head = weights.head.to(compute);
-  return decoder_loss(config_, weights, batch.rotary, batch.layout, batch.tokens, batch.targets,
+  return decoder_loss(config_, weights, rotary(batch), batch.layout, batch.tokens, batch.targets,
                       scale, choices);
 }
 

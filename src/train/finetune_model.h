@@ -17,7 +17,7 @@ WeightSource random_weights(std::int64_t seed, at::Device device);
 /// A micro-batch on the device.
 struct DeviceBatch {
   at::Tensor tokens, targets;
-  RotaryTable rotary;
+  at::Tensor positions;  // packed only
   TokenLayout layout;
 };
 
@@ -38,7 +38,11 @@ class FinetuneModel {
 
   /// What trains: all parameters, or the adapters.
   WorkingWeights& trainable() { return trainable_; }
-  DeviceBatch upload(const Batch& batch) const;
+  /// `longest`: at least the longest packed example, where batches of one shape shall have one
+  /// layout; 0: found.
+  DeviceBatch upload(const Batch& batch, std::int64_t longest = 0) const;
+  /// The angles of the batch's tokens.
+  RotaryTable rotary(const DeviceBatch& batch) const;
   /// scale x sum of the losses, 0-d fp32. `sparse_gradient`: of the embedding, where it trains.
   /// `fused_loss`: linear_cross_entropy, else whole fp32 logits.
   /// `fused_blocks`: as DecoderShape's. `block`: as DecoderChoices'.

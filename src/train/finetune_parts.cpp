@@ -86,6 +86,7 @@ class BlockOf {
 
 std::vector<BlockRequest> finetune_block_requests(const Case& work) {
   std::vector<BlockRequest> requests;
+  if (work.execution != "compile") return requests;
   const BlockOf block(work);
   for (const std::int64_t length : work.finetune->length_buckets) {
     requests.push_back(block.request(length));

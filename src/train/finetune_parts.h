@@ -6,7 +6,7 @@
 namespace trainsuite {
 
 /// A block of the case's decoder for each of its length buckets, in their order: dense where all
-/// trains, else frozen with adapters.
+/// trains, else frozen with adapters. None where the case's blocks are not compiled.
 std::vector<BlockRequest> finetune_block_requests(const Case& work);
 
 /// Throws Error unless the model's blocks are those of the size's, which are compiled.

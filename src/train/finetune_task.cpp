@@ -13,6 +13,7 @@
 #include "train/finetune_parts.h"
 #include "train/finetune_saving.h"
 #include "train/gradient_sync.h"
+#include "train/micro_batch_graphs.h"
 
 namespace trainsuite {
 namespace {
@@ -26,7 +27,8 @@ BatchOptions batch_options(const Case& work, Placement place) {
           .ranks = place.ranks,
           .answers_only = work.finetune->loss_on == "answer",
           .packed = work.finetune->packing == "on",
-          .length_buckets = work.finetune->length_buckets};
+          .length_buckets = work.finetune->length_buckets,
+          .pack_to = work.finetune->pack_to};
 }
 
 std::int64_t longest_example(const TrainingData& data) {
@@ -42,11 +44,18 @@ std::int64_t positions_needed(const Case& work, const TrainingData& data) {
   return std::max(longest_example(data), buckets.empty() ? 1 : buckets.back());
 }
 
+/// At least the longest example of any packed row, its padding too.
+std::int64_t longest_packed(const Case& work, const TrainingData& data) {
+  return std::max(longest_example(data), work.finetune->pack_to);
+}
+
 at::ScalarType compute_dtype(const Case& work) {
   return work.precision == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-std::unique_ptr<Gradients> make_gradients(WorkingWeights& weights, Communicator* communicator) {
+std::unique_ptr<Gradients> make_gradients(const Case& work, WorkingWeights& weights,
+                                          Communicator* communicator) {
+  if (work.execution == "graph") return std::make_unique<KeptGradients>(weights, communicator);
   if (!communicator) return std::make_unique<LocalGradients>(weights);
   return std::make_unique<GradientSync>(weights, *communicator, GradientSyncOptions{});
 }
@@ -62,16 +71,19 @@ class FinetuneTask final : public TrainingTask {
         communicator_(communicator),
         cuda_(device.cuda),
         device_(device.torch_device()),
+        longest_packed_(longest_packed(work, data)),
         plan_(data.train, batch_options(work, place)),
         model_(config, *work.finetune, compute_dtype(work), device_, work.seed,
                positions_needed(work, data), source),
-        gradients_(make_gradients(model_.trainable(), communicator)),
+        gradients_(make_gradients(work, model_.trainable(), communicator)),
         optimizer_(model_.trainable().parameters(),
                    {.learning_rate = work.learning_rate,
-                    .foreach = work.finetune->optimizer == "foreach"}) {
-    if (work.execution != "eager") check_compilable(work, config);
-    auto* const local = dynamic_cast<LocalGradients*>(gradients_.get());
-    if (local && fused_blocks()) model_.sink_gradients(*local);
+                    .foreach = work.finetune->optimizer == "foreach"}),
+        loss_scale_(at::zeros({}, at::TensorOptions().device(device_))),
+        loss_sum_(at::zeros_like(loss_scale_)) {
+    if (work.execution == "compile") check_compilable(work, config);
+    auto* const sink = dynamic_cast<GradientSink*>(gradients_.get());
+    if (sink && fused_blocks()) model_.sink_gradients(*sink);
   }
 
   Settings facts() override {
@@ -92,9 +104,14 @@ class FinetuneTask final : public TrainingTask {
   Settings before_steps() override { return held_out("held_out_loss_before"); }
   Settings after_steps() override {
     Settings facts = held_out("held_out_loss_after");
-    if (work_.execution != "eager") {
+    if (work_.execution == "compile") {
       facts.push_back({"compiled_micro_batches", compiled_micro_batches_});
       facts.push_back({"eager_micro_batches", eager_micro_batches_});
+    }
+    if (graphs_) {
+      facts.push_back({"graphs", graphs_->graphs()});
+      facts.push_back({"graph_micro_batches", graphs_->replays()});
+      facts.push_back({"eager_micro_batches", eager_micro_batches_ + graphs_->eager_runs()});
     }
     if (!work_.finetune->save.empty() && place_.rank == 0) save_model(model_, work_.name());
     return facts;
@@ -102,26 +119,15 @@ class FinetuneTask final : public TrainingTask {
 
   void step(std::int64_t index, StepClock& clock, at::Tensor loss) override {
     const auto labels = plan_.step_labels(index), own_labels = plan_.rank_labels(index);
-    const double scale = labels > 0 ? 1.0 / static_cast<double>(labels) : 0;
     clock.begin_step();
+    loss_scale_.fill_(labels > 0 ? 1.0 / static_cast<double>(labels) : 0);
+    loss_sum_.zero_();
     for (std::int64_t micro_step = 0; micro_step < work_.accumulate; ++micro_step) {
       const Batch batch = plan_.batch(index, micro_step, cuda_);
-      DeviceBatch uploaded;
-      if (batch.labels > 0) uploaded = model_.upload(batch);
-      clock.mark(Phase::data);
-      at::Tensor part;
-      if (batch.labels > 0) {
-        part = model_.loss(uploaded, scale, communicator_ == nullptr, fused_loss(), fused_blocks(),
-                           compiled_block(uploaded));
-      }
-      clock.mark(Phase::forward);
       gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
-      if (part.defined()) part.backward();
-      if (part.defined()) {  // this rank's sum over its labels
-        loss.add_(part.detach(), static_cast<double>(labels) / static_cast<double>(own_labels));
-      }
-      clock.mark(Phase::backward);
+      if (batch.labels > 0) train(model_.upload(batch, longest_packed_), clock);
     }
+    if (own_labels > 0) loss.add_(loss_sum_, 1.0 / static_cast<double>(own_labels));
     gradients_->finish();
     clock.mark(Phase::exposed_sync);
     if (labels > 0) optimize(index);
@@ -131,6 +137,9 @@ class FinetuneTask final : public TrainingTask {
   }
 
   void use_parts(const CompiledParts* parts) override { parts_ = parts; }
+  void use_graph(bool graphed) override {
+    graphs_ = graphed ? std::make_unique<MicroBatchGraphs>() : nullptr;
+  }
   void small_step(std::int64_t, StepClock&, at::Tensor) override {}
   bool has_small_step() const override { return false; }
   StepTokens tokens(std::int64_t index) const override {
@@ -141,10 +150,41 @@ class FinetuneTask final : public TrainingTask {
   std::int64_t weights_hash() override { return model_.hash(); }
 
  private:
+  void train(const DeviceBatch& batch, StepClock& clock) {
+    clock.mark(Phase::data);
+    if (!graphs_ || !graphable(batch)) {
+      if (graphs_) ++eager_micro_batches_;
+      return forward_backward(batch, clock);
+    }
+    const auto silent = make_step_clock(false, 0, 0, /*enabled=*/false);
+    graphs_->run(batch, [&](const DeviceBatch& inputs) { forward_backward(inputs, *silent); });
+    clock.mark(Phase::backward);  // and forward: phases of a graph are not told apart
+  }
+
+  /// Adds to the gradients and to loss_sum_. The step's scale comes in with backward, in a tensor,
+  /// so that a graph holds no number of it.
+  void forward_backward(const DeviceBatch& batch, StepClock& clock) {
+    const at::Tensor part = model_.loss(batch, 1, communicator_ == nullptr, fused_loss(),
+                                        fused_blocks(), compiled_block(batch));
+    clock.mark(Phase::forward);
+    part.backward(loss_scale_);
+    loss_sum_.add_(part.detach());
+    clock.mark(Phase::backward);
+  }
+
+  /// Whether micro-batches of this shape come again and differ in what tensors hold alone.
+  bool graphable(const DeviceBatch& batch) const {
+    const FinetuneRecipe& recipe = *work_.finetune;
+    if (batch.positions.defined()) return recipe.pack_to > 1;
+    return batch.layout.batch == work_.micro_batch &&
+           std::ranges::find(recipe.length_buckets, batch.layout.sequence) !=
+               recipe.length_buckets.end();
+  }
+
   /// Empty where no compiled block has this micro-batch's shape: its blocks then run eagerly.
   BlockFunction compiled_block(const DeviceBatch& batch) {
     if (!parts_) return {};
-    BlockFunction block = compiled_block_of(work_, *parts_, batch.layout, batch.rotary);
+    BlockFunction block = compiled_block_of(work_, *parts_, batch.layout, model_.rotary(batch));
     ++(block ? compiled_micro_batches_ : eager_micro_batches_);
     return block;
   }
@@ -174,6 +214,7 @@ class FinetuneTask final : public TrainingTask {
     const c10::NoGradGuard no_grad;
     BatchOptions options = batch_options(work_, place_);
     options.length_buckets.clear();
+    options.pack_to = 1;
     const std::int64_t count = data_.held_out.count();
     at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kFloat).device(device_));
     std::int64_t labels = 0;
@@ -206,12 +247,15 @@ class FinetuneTask final : public TrainingTask {
   Communicator* communicator_;
   bool cuda_;
   c10::Device device_;
+  std::int64_t longest_packed_;
   BatchPlan plan_;
   FinetuneModel model_;
   std::unique_ptr<Gradients> gradients_;
   AdamW optimizer_;
+  at::Tensor loss_scale_, loss_sum_;  // of the step, 0-d fp32
   const CompiledParts* parts_ = nullptr;
   std::int64_t compiled_micro_batches_ = 0, eager_micro_batches_ = 0;
+  std::unique_ptr<MicroBatchGraphs> graphs_;  // before the gradients they add to
 };
 
 }  // namespace

@@ -71,4 +71,32 @@ void LocalGradients::receive(size_t use, const at::Tensor& gradient) {
   }
 }
 
+KeptGradients::KeptGradients(WorkingWeights& weights, Communicator* communicator)
+    : Gradients(weights), communicator_(communicator) {
+  constexpr std::int64_t alignment = 64;  // elements
+  std::vector<std::int64_t> offsets{0};
+  for (const at::Tensor& p : weights.parameters()) {
+    offsets.push_back(offsets.back() + (p.numel() + alignment - 1) / alignment * alignment);
+  }
+  buffer_ = at::zeros({offsets.back()}, weights.parameters().front().options());
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    const at::Tensor& p = weights.parameters()[i];
+    gradients_[i] = buffer_.narrow(0, offsets[i], p.numel()).view(p.sizes());
+  }
+}
+
+void KeptGradients::begin_backward(bool first, bool) {
+  if (first) buffer_.zero_();
+}
+
+void KeptGradients::finish() {
+  if (communicator_) communicator_->all_reduce(buffer_);
+}
+
+void KeptGradients::receive(size_t use, const at::Tensor& gradient) {
+  at::Tensor& sum = gradients_[weights_.uses()[use].parameter];
+  if (gradient.is_sparse()) return add_rows_(sum, gradient._indices()[0], gradient._values());
+  sum.add_(gradient);
+}
+
 }  // namespace trainsuite

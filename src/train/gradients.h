@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "comm/communicator.h"
 #include "model/gradient_sink.h"
 #include "train/working_weights.h"
 
@@ -55,6 +56,24 @@ class LocalGradients final : public Gradients, public GradientSink {
 
  private:
   void receive(size_t use, const at::Tensor& gradient) override;
+};
+
+/// Gradients that keep their place from step to step, as CUDA graphs need them: fp32 sums in one
+/// buffer, zeroed when a step begins and, with a communicator, summed over ranks when it ends.
+class KeptGradients final : public Gradients, public GradientSink {
+ public:
+  /// `communicator`: null on one rank alone.
+  KeptGradients(WorkingWeights& weights, Communicator* communicator);
+  void begin_backward(bool first, bool last) override;
+  void finish() override;
+  void release() override {}
+  Sum sum(size_t use) override { return {gradients_[weights_.uses()[use].parameter], false}; }
+
+ private:
+  void receive(size_t use, const at::Tensor& gradient) override;
+
+  Communicator* communicator_;
+  at::Tensor buffer_;
 };
 
 }  // namespace trainsuite

@@ -7,6 +7,11 @@
 
 namespace trainsuite {
 
+/// What `work` enqueues on the current stream, which executes nothing of it. After a failure the
+/// stream has left its capture.
+void capture_graph(at::cuda::CUDAGraph& graph, at::cuda::MempoolId_t pool,
+                   const std::function<void()>& work);
+
 /// Static inputs, the graph and its private memory pool. Uses the current stream, which must not be
 /// the default one. Destroy it before the communicator whose collectives it holds.
 class GraphedStep {

@@ -61,6 +61,21 @@ TEST(Batches, PackedExamplesFollowEachOther) {
   EXPECT_EQ(batch.computed_tokens, 5);
 }
 
+TEST(Batches, PackedRowsPaddedToAMultipleHaveOneShape) {
+  const Examples examples = numbered({3, 2, 4, 1});
+  const BatchPlan plan(examples, {.micro_batch = 3, .packed = true, .pack_to = 8});
+  const Batch whole = plan.batch(0, 0), rest = plan.batch(1, 0);
+  EXPECT_EQ(values(whole.tokens), (Longs{1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(values(whole.targets).back(), -100);
+  EXPECT_EQ(values(whole.positions), (Longs{0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(values(whole.bounds), (Longs{0, 3, 5, 9, 16}));
+  EXPECT_EQ(whole.lengths, (Longs{3, 2, 4, 7}));
+  EXPECT_EQ(values(rest.bounds), (Longs{0, 1, 1, 1, 8}));
+  EXPECT_EQ(plan.computed_tokens(0), 16);
+  EXPECT_EQ(plan.effective_tokens(0), 9);
+  EXPECT_EQ(plan.largest_micro_batch(1), 16);
+}
+
 TEST(Batches, BucketsRoundLengthsUp) {
   const Examples examples = numbered({3, 9, 20});
   const BatchOptions options{.micro_batch = 1, .length_buckets = {4, 16}};
