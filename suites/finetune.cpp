@@ -155,6 +155,9 @@ FinetuneRecipe make_recipe(const Method& method, const Options& options) {
   }
   const bool packs = options.packing == "on" || (options.packing == "auto" && !published);
   recipe.packing = packs && !padded ? "on" : "off";
+  if (options.pack_to && recipe.packing == "off") {
+    fail<UsageError>("--pack-to pads packed rows, and these are not packed; give --packing on");
+  }
   recipe.pack_to = options.pack_to.value_or(1);
   return recipe;
 }
@@ -174,7 +177,11 @@ void graph_case(Case& one, const Options& options) {
     constexpr std::int64_t tokens_an_example = 32;
     recipe.pack_to = options.pack_to.value_or(tokens_an_example * one.micro_batch);
   } else {
+    if (options.packing == "on") {
+      one.skip = "attention takes packed examples one by one here, and a graph holds their lengths";
+    }
     recipe.packing = "off";
+    recipe.pack_to = 1;
     if (recipe.length_buckets.empty()) recipe.length_buckets = default_buckets;
   }
 }

@@ -102,10 +102,28 @@ def test_ranks_take_part(program, tmp_path) -> None:
         assert case["effective_tokens"].shape == (2, 2)
 
 
+def test_padded_rows_are_recorded_and_graph_rows_skipped(program, tmp_path) -> None:
+    """A packed row to a multiple of tokens; graphs need a GPU, and say so."""
+    out = tmp_path / "graph.h5"
+    done = program("finetune", "--case", "lora-4x4", "--case", "lora-4x4-graph", *QUICK,
+                   "--pack-to", "64", "--out", out)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(out) as file:
+        eager, graph = (file[f"finetune/tiny-lora-4x4{kind}/0"] for kind in ("", "-graph"))
+        assert graph.attrs["status"] == "skipped"
+        assert "CUDA graphs need a GPU" in graph.attrs["reason"]
+        assert (eager.attrs["packing"], eager.attrs["pack_to"]) == ("on", 64)
+        assert (graph.attrs["packing"], graph.attrs["pack_to"]) == ("off", 1)  # fp32
+        assert graph.attrs["length_buckets"] == "128,256,384,512"
+        assert (eager["tokens"][:] % 64 == 0).all()
+        assert (eager["tokens"][:] > eager["effective_tokens"][:]).all()
+
+
 @pytest.mark.parametrize(("flags", "words"), [
     (("--length-buckets", "64,32"), "--length-buckets '64,32': give rising lengths"),
     (("--length-buckets", "64,"), "give rising lengths"),
     (("--length-buckets", "64", "--packing", "on"), "--packing on leaves no padding"),
+    (("--pack-to", "64", "--packing", "off"), "--pack-to pads packed rows"),
     (("--lora-rank", "0"), "--lora-rank"),
     (("--size", "7b"), "unknown size '7b'"),
 ])
