@@ -14,6 +14,7 @@ does not touch CUDA, which would not survive the fork.
 """
 
 import ctypes
+import gc
 import json
 import multiprocessing
 import os
@@ -25,7 +26,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from capture_inductor import configure, gpu_untouched, import_all, prepare_headers, provide_cuda
+from capture_inductor import (
+    configure,
+    gpu_untouched,
+    import_all,
+    load_libraries,
+    prepare_triton,
+    provide_cuda,
+)
+from capture_wrapper import WrapperBuilds, prepare_wrappers
 
 START = time.time()
 
@@ -162,7 +171,8 @@ def child(block: dict[str, Any], which: str, request: dict[str, Any], output: Pa
 
     begin = time.time()
     parts = Parts()
-    cpp_builder.CppBuilder.build = parts.timed("wrapper", cpp_builder.CppBuilder.build)
+    build = WrapperBuilds(request["device"], cpp_builder.CppBuilder.build)
+    cpp_builder.CppBuilder.build = parts.timed("wrapper", lambda builder: build(builder))
     async_compile.AsyncCompile.wait = parts.timed("kernels", async_compile.AsyncCompile.wait)
     graphs = traced or parts.timed("trace", trace)(block, request["device"])
     graph, inputs = graphs[which]
@@ -211,17 +221,16 @@ def failures(output: Path, children: dict[str, Any]) -> str:
     return "; ".join(f"{', '.join(names)}: {cause}" for cause, names in causes.items())
 
 
+def start(output: Path, name: str, *work: Any) -> Any:
+    """A forked process that does `work`, a function and its arguments."""
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=run_to_the_end, args=(cause_file(output, name), *work))
+    process.start()
+    return process
+
+
 def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[str, Any]:
     """A process a package; {name: process}."""
-    fork = multiprocessing.get_context("fork")
-
-    def start(name: str, *work: Any) -> Any:
-        process = fork.Process(target=run_to_the_end, args=(cause_file(output, name), *work))
-        process.start()
-        return process
-
-    output.mkdir(parents=True, exist_ok=True)
-    start("headers", prepare_headers, request["device"])
     children = {}
     for block in request["blocks"]:
         (output / block["name"]).mkdir(parents=True)
@@ -230,12 +239,27 @@ def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[
         traced = parts.timed("trace", trace)(block, "cpu") if on_cpu else None
         for which in ("backward", "forward"):
             name = f"{block['name']}/{which}"
-            children[name] = start(name, child, block, which, request, output, traced)
+            children[name] = start(output, name, child, block, which, request, output, traced)
     return children
 
 
-def prepare(request: dict[str, Any], output: Path) -> None:
-    """What all children need, done once before they are forked."""
+def start_helpers(request: dict[str, Any], output: Path) -> None:
+    """What all packages need is built while this process imports and traces. A helper that fails is
+    missed by nobody: who needs its work does it then, and says why it cannot."""
+
+    def wrappers() -> None:
+        configure(request)
+        prepare_wrappers(request["device"])
+
+    start(output, "wrappers", wrappers)
+    if request["device"] == "cuda":
+        start(output, "triton", prepare_triton)
+
+
+def prepare(request: dict[str, Any], output: Path, meanwhile: Any = None) -> None:
+    """What all children need, done once before they are forked. `meanwhile` is called when PyTorch
+    is imported and the compiler can be used."""
+    load_libraries()
     import torch
 
     if torch.__version__ != request["torch_version"]:
@@ -243,18 +267,21 @@ def prepare(request: dict[str, Any], output: Path) -> None:
             f"this Python has torch {torch.__version__}, trainsuite was started with "
             f"{request['torch_version']}"
         )
+    output.mkdir(parents=True, exist_ok=True)
     with gpu_untouched(request["device"]):
-        import_all()
-        configure(request)
         if request["device"] == "cuda":
             provide_cuda(output / "driver")
+        if meanwhile:
+            meanwhile()
+        import_all()
+        configure(request)
         torch.ops.load_library(request["ops_library"])
         torch.ops.trainsuite.use_attention(request["attention"])
 
 
 def run(request: dict[str, Any], output: Path) -> None:
     """Compiles all blocks and writes timing.json."""
-    prepare(request, output)
+    prepare(request, output, lambda: start_helpers(request, output))
     parts = Parts()
     parts.seconds["import"] = time.time() - START
     children = start_children(request, output, parts)
@@ -263,8 +290,10 @@ def run(request: dict[str, Any], output: Path) -> None:
     if failed := failures(output, children):
         raise RuntimeError(failed)
     # The parts of the child that took longest: they add up to about what was waited for.
-    facts = [json.loads((output / f"{name}.json").read_text()) for name in children]
-    slowest = max(facts, key=lambda one: one["total_seconds"])
+    facts = {name: json.loads((output / f"{name}.json").read_text()) for name in children}
+    for name, one in facts.items():
+        print(f"{name}: {one['total_seconds']:.2f} s, {one['seconds']}", flush=True)
+    slowest = max(facts.values(), key=lambda one: one["total_seconds"])
     for name, seconds in slowest["seconds"].items():
         parts.seconds[name] = parts.seconds.get(name, 0.0) + seconds
     (output / "timing.json").write_text(json.dumps(parts.seconds))
@@ -273,6 +302,7 @@ def run(request: dict[str, Any], output: Path) -> None:
 def main(argv: list[str]) -> int:
     """Runs the request; returns the exit status."""
     end_with_parent()
+    gc.disable()  # a fifth of the time of importing; forked children inherit it
     request = json.loads(Path(argv[1]).read_text())
     environment(request)
     warnings.filterwarnings("ignore", category=FutureWarning)

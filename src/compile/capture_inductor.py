@@ -1,12 +1,15 @@
-"""How capture.py sets Inductor up: settings, vector instructions, precompiled headers."""
+"""How capture.py sets Inductor up: settings, vector instructions, what is known without asking."""
 
 import contextlib
 import ctypes
-import functools
+import importlib.util
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import capture_wrapper
 
 
 @contextlib.contextmanager
@@ -44,27 +47,24 @@ def vector_isas(device: str) -> list[Any]:
     return [cpu_vec_isa.VecAVX2()] if torch.cpu._is_avx2_supported() else []
 
 
-@functools.cache
-def precompiled_header(header: str, command_line: str, **compile_command: Any) -> str:
-    """Stands in for Inductor's function of this purpose, which runs the preprocessor and a checksum
-    program first in each process. Here compiler and torch version name the file, once a folder.
-    """
-    import torch
-    from torch._inductor import codecache, cpp_builder
+def load_libraries() -> None:
+    """Loads PyTorch's libraries in a thread, while Python modules that PyTorch needs are imported."""
+    found = importlib.util.find_spec("torch")
+    if found is None or not found.submodule_search_locations:
+        return  # its import will say so
+    folder = Path(found.submodule_search_locations[0]) / "lib"
 
-    options = cpp_builder.CppTorchDeviceOptions(**compile_command, precompiling=True)
-    version = cpp_builder.get_compiler_version_info(options.get_compiler())
-    folder = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers"
-    key, path = codecache.write(
-        content=f"#include <{header}>\n",
-        extension="h",
-        extra=f"{command_line} {sorted(map(str, compile_command.items()))} {version} "
-        f"{torch.__version__}",
-        specified_dir=str(folder),
-    )
-    builder = cpp_builder.CppBuilder(name=path, sources=path, BuildOption=options)
-    codecache._worker_compile_cpp(str(folder / f"{key}.lock"), (builder,))
-    return path
+    def load() -> None:
+        with contextlib.suppress(OSError):  # the import will say so
+            ctypes.CDLL(str(folder / "libtorch_global_deps.so"), mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(folder / "libtorch_python.so"))
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    import networkx  # noqa: F401
+    import sympy  # noqa: F401
+
+    thread.join()
 
 
 def import_all() -> None:
@@ -88,15 +88,38 @@ def configure(request: dict[str, Any]) -> None:
     """Inductor's settings, the same for every package."""
     import torch
     from torch._inductor import codecache, config, cpu_vec_isa
+    from torch._inductor.fx_passes import fuse_attention
 
     cpu_vec_isa.valid_vec_isa_list = lambda: vector_isas(request["device"])
     config.cpp.vec_isa_ok = True
     cpu_vec_isa.VecISA.check_build = lambda isa, code: False  # of extensions beyond the plain ISA
-    codecache._precompile_header = precompiled_header
+    codecache._precompile_header = capture_wrapper.precompiled_header
     config.aot_inductor.compile_wrapper_opt_level = "O0"  # it only launches
     config.compile_threads = 1  # the packages are side by side already
+    if request["device"] == "cuda":
+        know_triton()
+    fuse_attention._sfdp_init = lambda device: None  # our attention is an op, or naive on purpose
     torch.use_deterministic_algorithms(request["deterministic"])
     torch.set_num_threads(1)  # forked children could not use a parent's OpenMP threads
+
+
+def know_triton() -> None:
+    """Triton's key of its caches is a checksum over all of its files, 400 MB, taken in each process.
+    Here the caches' folder is this installation's alone, so that its version will do.
+    """
+    import triton
+    from torch._inductor.runtime import triton_compat
+    from triton.runtime import autotuner, cache
+
+    for module in (triton_compat, autotuner, cache):
+        module.triton_key = lambda: triton.__version__
+
+
+def prepare_triton() -> None:
+    """Builds Triton's connection to the driver, which each process would build otherwise."""
+    from triton.backends.nvidia import driver
+
+    driver.CudaUtils()
 
 
 def provide_cuda(folder: Path) -> None:
@@ -119,31 +142,3 @@ def provide_cuda(folder: Path) -> None:
     (folder / "libcuda.so").symlink_to(driver)
     others = os.environ.get("LIBRARY_PATH")
     os.environ["LIBRARY_PATH"] = f"{folder}:{others}" if others else str(folder)
-
-
-def prepare_headers(device: str) -> None:
-    """Builds the precompiled headers while others still trace; who needs them waits at their lock."""
-    from torch._inductor import codecache, cpp_builder, cpu_vec_isa
-
-    isa = cpu_vec_isa.pick_vec_isa()
-    # As in AotCodeCompiler.compile: the flags are part of the header's name.
-    command = {
-        "aot_mode": True,
-        "device_type": device,
-        "use_mmap_weights": False,
-        "use_mmap_weights_external": False,
-        "use_relative_path": False,
-        "vec_isa": isa,
-    }
-    builder = cpp_builder.CppBuilder(
-        name="o",
-        sources="i",
-        BuildOption=cpp_builder.CppTorchDeviceOptions(
-            vec_isa=isa, device_type=device, aot_mode=True
-        ),
-    )
-    line = repr(builder.get_command_line())
-    wrapper = codecache._get_cpp_wrapper_header(device, aot_mode=True)
-    precompiled_header(wrapper, line, min_optimize=True, **command)
-    if prefix := codecache._get_cpp_prefix_header(device):
-        precompiled_header(prefix, line, **command)

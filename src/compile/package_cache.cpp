@@ -104,7 +104,7 @@ PackageCache::PackageCache(fs::path folder, CompileTools tools, double lock_seco
                      folder_.string(), error.message());
   }
   tools_hash_ = hash_of_file(tools_.ops_library);
-  for (const char* name : {"capture.py", "capture_inductor.py"}) {
+  for (const char* name : {"capture.py", "capture_inductor.py", "capture_wrapper.py"}) {
     const auto script = tools_.capture.parent_path() / name;
     if (fs::exists(script, error)) tools_hash_ += hash_of_file(script);
   }
