@@ -1,5 +1,8 @@
 #include "compiling.h"
 
+#include <utility>
+
+#include "compile/held_folder.h"
 #include "run/agreement.h"
 #include "session.h"
 
@@ -27,8 +30,10 @@ void check_compiling(Session& session, const Options& options, const std::vector
   all_or_none(session.world(), [&] {
     if (session.world().local_rank() != 0) return;
     const auto tools = find_compile_tools();
+    bool first = true;
     for (const auto& one : cases) {
       if (one.execution == "eager" || !one.skip.empty()) continue;
+      if (std::exchange(first, false)) remove_abandoned(choice.cache);
       check_executable_folder(std::filesystem::temp_directory_path(), "loaded packages (TMPDIR)");
       const PackageCache cache(choice.cache, tools);
       const auto target = compile_target(one, session.device(), choice.deterministic);

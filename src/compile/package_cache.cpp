@@ -6,12 +6,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <sstream>
 
 #include "compile/child_process.h"
 #include "compile/file_lock.h"
-#include "compile/remove_tree.h"
+#include "compile/held_folder.h"
 #include "core/error.h"
 
 namespace trainsuite {
@@ -34,18 +33,6 @@ void write_text(const fs::path& file, const std::string& text) {
   stream << text << std::flush;
   if (!stream) fail("cannot write {}: {}", file.string(), std::strerror(errno));
 }
-
-/// A folder of this name exists nowhere else, so that it can be filled and then renamed.
-std::string unique_name(const std::string& kind) {
-  std::random_device random;
-  return fmt::format("{}-{:08x}{:08x}", kind, random(), random());
-}
-
-/// Removes a folder at the end of a block, whatever happens.
-struct Removed {
-  fs::path folder;
-  ~Removed() { remove_tree(folder); }
-};
 
 /// Why the entry cannot be used; empty where it can. Packages that a crash cut short, or a disk
 /// damaged, differ from the checksums in their manifest.
@@ -95,10 +82,14 @@ fs::path default_compile_cache() {
   return fs::temp_directory_path() / fmt::format("trainsuite-{}", getuid());
 }
 
-PackageCache::PackageCache(fs::path folder, CompileTools tools, double lock_seconds)
-    : folder_(std::move(folder)), tools_(std::move(tools)), lock_seconds_(lock_seconds) {
+PackageCache::PackageCache(fs::path folder, CompileTools tools, double lock_seconds, fs::path logs)
+    : folder_(std::move(folder)),
+      logs_(logs.empty() ? folder_ / "logs" : std::move(logs)),
+      tools_(std::move(tools)),
+      lock_seconds_(lock_seconds) {
   std::error_code error;
-  fs::create_directories(folder_ / "logs", error);
+  fs::create_directories(folder_, error);
+  if (!error) fs::create_directories(logs_, error);
   if (error) {
     fail<UsageError>("cannot make the compile cache {}: {}; name another with --compile-cache",
                      folder_.string(), error.message());
@@ -171,21 +162,21 @@ CompileReport PackageCache::ensure(const CompileTarget& target,
 
 void PackageCache::compile(const CompileTarget& target, const std::vector<BlockRequest>& requests,
                            const std::function<void()>& watch, CompileReport& report) const {
-  const Removed scratch{folder_ / unique_name("making")};
-  fs::create_directories(scratch.folder);
+  const HeldFolder scratch(folder_, unique_name("making"));
+  fs::create_directories(scratch.path());
   json request = json::parse(to_json_text(target));
   request["ops_library"] = tools_.ops_library.string();
   request["torch_version"] = tools_.torch_version;
   request["work_folder"] = (folder_ / "work").string();
   request["blocks"] = json::array();
   for (const auto& block : requests) request["blocks"].push_back(json::parse(to_json_text(block)));
-  write_text(scratch.folder / "request.json", request.dump());
+  write_text(scratch.path() / "request.json", request.dump());
 
   ChildCommand command;
-  const auto made = scratch.folder / "made";
-  command.words = {tools_.python, tools_.capture, scratch.folder / "request.json", made};
+  const auto made = scratch.path() / "made";
+  command.words = {tools_.python, tools_.capture, scratch.path() / "request.json", made};
   if (target.cuda) command.environment.emplace_back("CUDA_VISIBLE_DEVICES", visible_gpu(target));
-  command.log = folder_ / "logs" / (key(target, requests.front()) + ".log");
+  command.log = logs_ / (key(target, requests.front()) + ".log");
   fs::remove(command.log);
   const int status = run_child(command, watch);
   if (status != 0) {
@@ -207,9 +198,9 @@ void PackageCache::publish(const fs::path& made, const std::string& key_name) co
   manifest["gradients"] = backward.at("outputs");
   write_text(made / manifest_name, manifest.dump());
   const auto entry = folder_ / key_name;
-  const Removed old{folder_ / unique_name("old")};  // a damaged entry, if there is one
+  const HeldFolder old(folder_, unique_name("old"));  // a damaged entry, if there is one
   std::error_code error;
-  fs::rename(entry, old.folder, error);
+  fs::rename(entry, old.path(), error);
   fs::rename(made, entry, error);
   if (error && !fault_of(entry).empty()) {  // not another job's that came first
     fail("cannot put packages at {}: {}", entry.string(), error.message());

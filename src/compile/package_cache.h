@@ -32,7 +32,9 @@ class PackageCache {
  public:
   /// `folder` is made if need be. `lock_seconds`: how long another job's compilation of the same
   /// blocks is waited for before compiling privately.
-  PackageCache(std::filesystem::path folder, CompileTools tools, double lock_seconds = 900);
+  /// `logs`: where the compiler's output is kept; in the folder itself if empty.
+  PackageCache(std::filesystem::path folder, CompileTools tools, double lock_seconds = 900,
+               std::filesystem::path logs = {});
 
   /// Compiles what is missing or damaged. `watch` is called while waiting and may throw.
   /// Throws Error with the log's name where a block cannot be compiled.
@@ -55,7 +57,7 @@ class PackageCache {
                const std::function<void()>& watch, CompileReport& report) const;
   void publish(const std::filesystem::path& made, const std::string& key_name) const;
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, logs_;
   CompileTools tools_;
   double lock_seconds_;
   std::string tools_hash_;

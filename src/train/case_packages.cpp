@@ -1,11 +1,7 @@
 #include "train/case_packages.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <random>
 
-#include "compile/remove_tree.h"
 #include "core/error.h"
 
 namespace trainsuite {
@@ -17,6 +13,8 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+constexpr double lock_seconds = 900;
+
 constexpr const char* part_names[] = {"import", "trace", "inductor", "kernels", "wrapper"};
 
 }  // namespace
@@ -24,22 +22,18 @@ constexpr const char* part_names[] = {"import", "trace", "inductor", "kernels", 
 CasePackages::CasePackages(const Case& work, const DeviceInfo& device, World& world,
                            CompileChoice choice)
     : work_(work), device_(device), world_(world), choice_(std::move(choice)) {
+  logs_ = choice_.cache / "logs";  // they outlast a cold case
   if (!choice_.cold) return;
-  std::string name = fmt::format("cold-{:08x}", std::random_device()());
+  std::string name = unique_name("cold");
   if (!work_.one_rank) name = world_.broadcast(name);
+  if (work_.one_rank || world_.local_rank() == 0) cold_.emplace(choice_.cache, name);
   choice_.cache /= name;
-}
-
-CasePackages::~CasePackages() {
-  if (!choice_.cold || !(work_.one_rank || world_.local_rank() == 0)) return;
-  parts_.reset();
-  remove_tree(choice_.cache);
 }
 
 bool CasePackages::load() {
   const auto start = Clock::now();
   parts_.reset();
-  const PackageCache cache(choice_.cache, find_compile_tools());
+  const PackageCache cache(choice_.cache, find_compile_tools(), lock_seconds, logs_);
   const auto target = compile_target(work_, device_, choice_.deterministic);
   report_.compiled = false;
   bool stopped = false;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "compile/held_folder.h"
 #include "core/setting.h"
 #include "device/device.h"
 #include "launch/world.h"
@@ -21,7 +22,6 @@ struct CompileChoice {
 class CasePackages {
  public:
   CasePackages(const Case& work, const DeviceInfo& device, World& world, CompileChoice choice);
-  ~CasePackages();  // removes the folder of a cold case
   CasePackages(const CasePackages&) = delete;
   CasePackages& operator=(const CasePackages&) = delete;
 
@@ -41,6 +41,8 @@ class CasePackages {
   DeviceInfo device_;
   World& world_;
   CompileChoice choice_;
+  std::filesystem::path logs_;
+  std::optional<HeldFolder> cold_;  // of a cold case; removed at its end
   std::optional<CompiledParts> parts_;
   CompileReport report_;
   double seconds_ = 0, load_seconds_ = 0;

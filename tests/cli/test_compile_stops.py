@@ -62,8 +62,18 @@ def test_a_case_limit_ends_the_compilation(tmp_path: Path, compiling: Path) -> N
 
 
 def test_a_killed_run_leaves_no_compiler(tmp_path: Path, compiling: Path) -> None:
-    run, processes = start(tmp_path, compiling)
+    """Its unfinished packages are removed by the next run, also those of a cold case."""
+    run, processes = start(tmp_path, compiling, "--cold")
     run.send(signal.SIGKILL, 0)
     assert run.end() != 0
     for process in processes:
         run.wait_until_gone(process)
+    cache = tmp_path / "cache"
+    assert list(cache.glob("cold-*/making-*/request.json"))
+    compiling.with_name("capture.py").write_text("raise SystemExit('it broke')\n")
+    run = Running(tmp_path, "ddp", "--case", "plain-compile", "--compile-cache", cache, "--cold",
+                  "--out", tmp_path / "y.h5")
+    assert run.end() == 1, run.said()
+    assert [entry.name for entry in cache.iterdir()] == ["logs"]
+    reason = rows(tmp_path / "y.h5")["tiny-plain-compile/0"]["reason"]
+    assert "it broke" in Path(reason.split()[-1]).read_text()

@@ -1,13 +1,16 @@
 // The cache of compiled packages, with a stand-in for capture.py that writes what it is asked for.
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
+#include "compile/held_folder.h"
 #include "compile/package_cache.h"
 #include "compile/remove_tree.h"
 #include "core/error.h"
@@ -183,6 +186,49 @@ TEST_F(PackageCacheTest, AWaitThatIsGivenUpEndsTheCompilation) {
                Error);
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(50));
   EXPECT_EQ(leftovers(), 0);
+}
+
+/// A process that holds a folder and is killed.
+void make_abandoned(const fs::path& parent, const std::string& name) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const HeldFolder held(parent, name);
+    fs::create_directories(held.path() / "made");
+    std::ofstream(held.path() / "made" / "forward.pt2") << "half of it";
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+}
+
+TEST_F(PackageCacheTest, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
+  const auto parent = folder_ / "cache";
+  cache().ensure(target_, {one_, two_}, nothing);
+  for (const char* name : {"making-1", "cold-2", "old-3"}) make_abandoned(parent, name);
+  ASSERT_TRUE(fs::exists(parent / "making-1" / "made" / "forward.pt2"));
+  fs::create_directories(parent / "making-4");  // of a version that knew no locks
+  {
+    const HeldFolder first(parent, "cold-5"), second(parent, "cold-5");  // two hosts' processes
+    fs::create_directories(first.path() / "logs");
+    remove_abandoned(parent);
+    EXPECT_TRUE(fs::exists(first.path() / "logs"));
+    for (const char* name : {"making-1", "cold-2", "old-3", "making-4"}) {
+      EXPECT_FALSE(fs::exists(parent / name)) << name;
+      EXPECT_FALSE(fs::exists(parent / (std::string(name) + ".lock"))) << name;
+    }
+  }
+  EXPECT_FALSE(fs::exists(parent / "cold-5"));
+  EXPECT_FALSE(fs::exists(parent / "cold-5.lock"));
+  EXPECT_TRUE(cache().has(target_, one_)) << "packages stay";
+  EXPECT_TRUE(fs::exists(parent / (cache().key(target_, one_) + ".lock")));
+}
+
+TEST_F(PackageCacheTest, LogsCanBeKeptElsewhere) {
+  std::ofstream(folder_ / "fails") << "";
+  const PackageCache cold(folder_ / "cache" / "cold-1", tools_, 30, folder_ / "logs");
+  EXPECT_THROW(cold.ensure(target_, {one_}, nothing), Error);
+  EXPECT_TRUE(fs::exists(folder_ / "logs" / (cold.key(target_, one_) + ".log")));
 }
 
 }  // namespace
