@@ -76,9 +76,8 @@ class FinetuneTask final : public TrainingTask {
         model_(config, *work.finetune, compute_dtype(work), device_, work.seed,
                positions_needed(work, data), source),
         gradients_(make_gradients(work, model_.trainable(), communicator)),
-        optimizer_(model_.trainable().parameters(),
-                   {.learning_rate = work.learning_rate,
-                    .foreach = work.finetune->optimizer == "foreach"}),
+        optimizer_(model_.trainable(), {.learning_rate = work.learning_rate,
+                                        .foreach = work.finetune->optimizer == "foreach"}),
         loss_scale_(at::zeros({}, at::TensorOptions().device(device_))),
         loss_sum_(at::zeros_like(loss_scale_)) {
     if (work.execution == "compile") check_compilable(work, config);
@@ -199,7 +198,6 @@ class FinetuneTask final : public TrainingTask {
     optimizer_.set_learning_rate(work_.learning_rate * (1 + std::cos(std::numbers::pi * progress)) /
                                  2);
     optimizer_.step(gradients_->gradients());
-    model_.trainable().refresh();
   }
 
   /// Nothing where no held-out example has a label.

@@ -42,17 +42,45 @@ void add_rows_(at::Tensor& dense, const at::Tensor& row_ids, const at::Tensor& r
   dense.index_put_({row_ids}, rows, /*accumulate=*/true);
 }
 
-void LocalGradients::begin_backward(bool first, bool) {
+std::int64_t Gradients::total_bytes(std::int64_t) const {
+  std::int64_t total = 0;
+  for (const auto& p : weights_.parameters()) total += static_cast<std::int64_t>(p.nbytes());
+  return total;
+}
+
+std::int64_t LocalGradients::total_bytes(std::int64_t micro_batches) const {
+  std::int64_t total = Gradients::total_bytes(micro_batches);
+  if (micro_batches > 1) return total;
+  std::vector<int> uses(gradients_.size(), 0);
+  for (const auto& use : weights_.uses()) ++uses[use.parameter];
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const auto& copy = weights_.copies()[i];
+    if (uses[i] != 1 || !copy.defined()) continue;
+    total += static_cast<std::int64_t>(copy.nbytes());
+    total -= static_cast<std::int64_t>(weights_.parameters()[i].nbytes());
+  }
+  return total;
+}
+
+void LocalGradients::begin_backward(bool first, bool last) {
   if (first) release();
+  single_ = first && last;
 }
 
 void LocalGradients::release() {
   for (auto& gradient : gradients_) gradient.reset();
 }
 
+/// The sum of what came so far, in the dtype that sums have; undefined: nothing yet.
+at::Tensor& LocalGradients::widened(size_t parameter) {
+  auto& sum = gradients_[parameter];
+  if (sum.defined()) sum = sum.to(weights_.parameters()[parameter].scalar_type());
+  return sum;
+}
+
 GradientSink::Sum LocalGradients::sum(size_t use) {
   const size_t index = weights_.uses()[use].parameter;
-  auto& value = gradients_[index];
+  auto& value = widened(index);
   const bool fresh = !value.defined();
   if (fresh) value = at::empty_like(weights_.parameters()[index]);
   return {value, fresh};
@@ -60,14 +88,15 @@ GradientSink::Sum LocalGradients::sum(size_t use) {
 
 void LocalGradients::receive(size_t use, const at::Tensor& gradient) {
   const size_t index = weights_.uses()[use].parameter;
-  auto& sum = gradients_[index];
+  auto& sum = widened(index);
   if (gradient.is_sparse()) {
     if (!sum.defined()) sum = at::zeros_like(weights_.parameters()[index]);
     add_rows_(sum, gradient._indices()[0], gradient._values());
   } else if (sum.defined()) {
     sum.add_(gradient);
   } else {
-    sum = gradient.to(weights_.parameters()[index].scalar_type()).contiguous();
+    sum = gradient.contiguous();
+    if (!single_) widened(index);
   }
 }
 

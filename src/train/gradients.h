@@ -25,8 +25,11 @@ class Gradients {
   virtual void finish() = 0;
   /// After the optimizer.
   virtual void release() = 0;
-  /// One a parameter, in its shape and dtype; undefined where it had no gradient on any rank.
+  /// One a parameter, in its shape and in its dtype or that of its compute copy; undefined where it
+  /// had no gradient on any rank.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
+  /// Of gradients() after a step of that many micro-batches.
+  virtual std::int64_t total_bytes(std::int64_t micro_batches) const;
 
  protected:
   /// One use's gradient, in the leaf's dtype, any strides, dense or sparse (rows of dimension 0).
@@ -43,19 +46,23 @@ class Gradients {
 /// equal inputs give equal bits on every rank.
 void add_rows_(at::Tensor& dense, const at::Tensor& row_ids, const at::Tensor& rows);
 
-/// Gradients of one rank without communication: autograd's own, in the dtype of the parameter
-/// where the leaf computes in less, freed after the optimizer. Layers may also add to the sums
-/// themselves.
+/// Gradients of one rank without communication: autograd's own, freed after the optimizer. What is
+/// summed, over micro-batches or a tied parameter's uses, is summed in the parameter's dtype; a
+/// gradient that is alone stays in its leaf's. Layers may also add to the sums themselves.
 class LocalGradients final : public Gradients, public GradientSink {
  public:
   using Gradients::Gradients;
   void begin_backward(bool first, bool last) override;
   void finish() override {}
   void release() override;
+  std::int64_t total_bytes(std::int64_t micro_batches) const override;
   Sum sum(size_t use) override;
 
  private:
   void receive(size_t use, const at::Tensor& gradient) override;
+  at::Tensor& widened(size_t parameter);
+
+  bool single_ = false;  // the step's only micro-batch
 };
 
 /// Gradients that keep their place from step to step, as CUDA graphs need them: fp32 sums in one

@@ -22,10 +22,8 @@ class ModelTask final : public TrainingTask {
     if (const auto bytes = weights.copy_bytes(); bytes > 0) {
       facts.push_back({"weight_bytes_bfloat16", bytes});
     }
-    const auto element_bytes =  // gradients have the parameters' dtype at the optimizer
-        static_cast<std::int64_t>(weights.parameters().front().element_size());
     facts.push_back({"optimizer_bytes", trainer_.optimizer_bytes()});
-    facts.push_back({"gradient_bytes", element_bytes * weights.parameter_count()});
+    facts.push_back({"gradient_bytes", trainer_.gradient_bytes()});
     facts.push_back({"parameters_total", weights.parameter_count()});
     return facts;
   }

@@ -39,7 +39,7 @@ Trainer::Trainer(const Case& work, const DeviceInfo& device, Placement place,
       weights_(model_->parameters(), model_->uses(), compute_dtype(work), device_, work.seed,
                pure_bf16(work) ? at::kBFloat16 : at::kFloat),
       gradients_(make_gradients(work, weights_, communicator, rows_gradient_)),
-      optimizer_(weights_.parameters(), {.learning_rate = work.learning_rate}) {}
+      optimizer_(weights_, {.learning_rate = work.learning_rate}) {}
 
 at::Tensor Trainer::tokens(std::int64_t index, std::int64_t micro_step, Shape shape) const {
   const auto first = (micro_step * place_.ranks + place_.rank) * shape.micro_batch;
@@ -86,7 +86,6 @@ void Trainer::train(const Batches& batches, Shape shape, StepClock& clock, at::T
   clock.mark(Phase::exposed_sync);
   optimizer_.step(gradients_->gradients());
   gradients_->release();
-  weights_.refresh();
   clock.mark(Phase::optimizer);
 }
 

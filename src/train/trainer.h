@@ -45,6 +45,7 @@ class Trainer {
   const WorkingWeights& weights() const { return weights_; }
   const Gradients& gradients() const { return *gradients_; }
   std::int64_t optimizer_bytes() const { return optimizer_.state_bytes(); }
+  std::int64_t gradient_bytes() const { return gradients_->total_bytes(work_.accumulate); }
   bool rows_gradient() const { return rows_gradient_; }
 
  private:

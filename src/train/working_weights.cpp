@@ -23,7 +23,7 @@ std::int64_t aligned(std::int64_t n) { return (n + alignment - 1) / alignment * 
 WorkingWeights::WorkingWeights(const std::vector<ParameterSpec>& specs,
                                const std::vector<ParameterUse>& uses, at::ScalarType compute_dtype,
                                at::Device device, std::int64_t seed, at::ScalarType storage)
-    : uses_(uses), parameters_(specs.size()) {
+    : uses_(uses), parameters_(specs.size()), copies_(specs.size()) {
   const bool copies = compute_dtype != storage;
   std::vector<bool> has_copy(specs.size(), false);
   for (const auto& use : uses)
@@ -55,10 +55,12 @@ WorkingWeights::WorkingWeights(const std::vector<ParameterSpec>& specs,
   }
   for (const auto& use : uses) {
     const auto& p = parameters_[use.parameter];
-    auto leaf = use.compute_dtype && copies
-                    ? copy_buffer_.narrow(0, offsets[use.parameter], p.numel()).view(p.sizes())
-                    : p.detach();
-    leaves_.push_back(leaf.detach().requires_grad_());
+    auto& copy = copies_[use.parameter];
+    const bool computes_with_copy = use.compute_dtype && copies;
+    if (computes_with_copy && !copy.defined()) {
+      copy = copy_buffer_.narrow(0, offsets[use.parameter], p.numel()).view(p.sizes());
+    }
+    leaves_.push_back((computes_with_copy ? copy : p).detach().requires_grad_());
   }
   refresh();
 }

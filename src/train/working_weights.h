@@ -23,9 +23,12 @@ class WorkingWeights {
   at::TensorList leaves() const { return leaves_; }          // in order of use
   at::TensorList parameters() const { return parameters_; }  // in order of the specs
   std::vector<at::Tensor>& parameters() { return parameters_; }
+  /// Of each parameter in the compute dtype; undefined where it has none.
+  const std::vector<at::Tensor>& copies() const { return copies_; }
   const std::vector<ParameterUse>& uses() const { return uses_; }
 
-  /// Brings the compute copies up to date with the parameters; enqueues one cast.
+  /// Brings the compute copies up to date with the parameters; enqueues one cast. The optimizer
+  /// does so itself.
   void refresh();
 
   std::int64_t parameter_count() const;
@@ -36,7 +39,7 @@ class WorkingWeights {
 
  private:
   std::vector<ParameterUse> uses_;
-  std::vector<at::Tensor> parameters_, leaves_;
+  std::vector<at::Tensor> parameters_, copies_, leaves_;
   at::Tensor buffer_;       // all parameters; those that have a compute copy come first
   at::Tensor copy_buffer_;  // undefined when computing in fp32
 };

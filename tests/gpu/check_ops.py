@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import torch
+from check_adamw import check_adamw
 from time_ops import print_timings
 
 Tensors = Sequence[torch.Tensor]
@@ -225,7 +226,8 @@ def main() -> int:
     ops, report = torch.ops.trainsuite, Report()
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = False
-    for check in (check_hashes, check_loss, check_layer_norm, check_bias_gelu, check_model):
+    for check in (check_hashes, check_loss, check_layer_norm, check_bias_gelu, check_adamw,
+                  check_model):
         check(ops, report)
     torch.cuda.synchronize()
     print(f"{report.checks} comparisons, {report.failures} failed")

@@ -104,6 +104,56 @@ def time_gelu(ops, width: int) -> None:
         microseconds(both_ways(theirs, (x, bias), upstream)), 10.0 * elements)
 
 
+def fused_adamw(parameters, gradients, averages, squares, counts) -> None:
+    torch._fused_adamw_(parameters, gradients, averages, squares, [], list(counts.unbind()),
+                        lr=1e-4, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8,
+                        amsgrad=False, maximize=False)
+
+
+@torch.no_grad()
+def time_adamw(ops, name: str, parameters: list[torch.Tensor], gradient_dtype: torch.dtype,
+               copied: bool) -> None:
+    """A step with all casts; then ATen's kernel where it needs none, and ours on the same tensors."""
+    gradients = [torch.randn_like(p, dtype=gradient_dtype).mul_(1e-3) for p in parameters]
+    averages = [torch.zeros_like(p) for p in parameters]
+    squares = [torch.zeros_like(p) for p in parameters]
+    copies = [p.bfloat16() if copied else None for p in parameters]
+    counts = torch.zeros(len(parameters), device="cuda")
+    rate = torch.full((), 1e-4, device="cuda")
+
+    def mine(given, to):
+        ops.adamw_step(parameters, given, averages, squares, to, counts, rate, 0.9, 0.999, 0.01,
+                       1e-8)
+
+    def theirs():
+        counts.add_(1)
+        cast = [g.to(p.dtype) for g, p in zip(gradients, parameters)]
+        fused_adamw(parameters, cast, averages, squares, counts)
+        if copied:
+            torch._foreach_copy_(copies, parameters)
+
+    width = parameters[0].element_size()
+    step_bytes = 6 * width + gradients[0].element_size() + (2 if copied else 0)
+    elements = sum(p.numel() for p in parameters)
+    row(f"AdamW {name}, {step_bytes} B", microseconds(lambda: mine(gradients, copies)),
+        microseconds(theirs), float(step_bytes) * elements)
+    plain = [g.to(p.dtype) for g, p in zip(gradients, parameters)]
+    row(f"  no casts, {7 * width} B",
+        microseconds(lambda: mine(plain, [None] * len(plain))),
+        microseconds(lambda: fused_adamw(parameters, plain, averages, squares, counts)),
+        7.0 * width * elements)
+
+
+def time_optimizers(ops) -> None:
+    bf16 = torch.bfloat16
+    time_adamw(ops, "GPT-2 124M", ops.initial_parameters("124m", 50304, 1024, 1, "cuda"), bf16, True)
+    llama = ops.decoder_initial_parameters("468m", 32000, 1, "cuda")
+    time_adamw(ops, "Llama 468M, all bf16", [p.to(bf16) for p in llama], bf16, False)
+    del llama
+    qwen = ops.decoder_initial_parameters("1.5b", 151936, 1, "cuda")
+    time_adamw(ops, "Qwen 1.5B, fp32 gradients", qwen, torch.float32, True)
+
+
 def time_model(ops, size: str, layers: int, heads: int) -> None:
     parameters = [p.requires_grad_() for p in ops.initial_parameters(size, 50304, 1024, 1, "cuda")]
     order, low = ops.gpt2_uses(size)
@@ -135,5 +185,6 @@ def print_timings(ops) -> None:
     for width in (768, 1024):
         time_norms(ops, width)
         time_gelu(ops, 4 * width)
+    time_optimizers(ops)
     time_model(ops, "124m", 12, 12)
     time_model(ops, "355m", 24, 16)

@@ -87,6 +87,19 @@ INSTANTIATE_TEST_SUITE_P(All, Equality,
                                          Variant{"mixedboth", "bf16", "bf16", 4, 512}),
                          [](const auto& variant) { return std::string(variant.param.name); });
 
+TEST(Trainer, CopiesFollowTheParameters) {
+  Trainer mine(make_case({"mixed", "fp32", "bf16", 1, 512}, 2), device,
+               {world->rank(), world->size()}, communicator.get());
+  const auto start = mine.weights().parameters()[0].clone();
+  for (std::int64_t i = 0; i < 2; ++i) step(mine, i, 2);
+  EXPECT_FALSE(at::equal(mine.weights().parameters()[0], start));
+  for (size_t i = 0; i < mine.weights().parameters().size(); ++i) {
+    const auto& copy = mine.weights().copies()[i];
+    if (!copy.defined()) continue;
+    EXPECT_TRUE(at::equal(copy, mine.weights().parameters()[i].to(at::kBFloat16))) << i;
+  }
+}
+
 TEST(Trainer, RanksSeeDifferentTokens) {
   const Variant variant{"plain", "fp32", "fp32", 1, 512};
   Trainer mine(make_case(variant, 2), device, {world->rank(), world->size()}, communicator.get());
