@@ -54,7 +54,12 @@ GradientSync::GradientSync(WorkingWeights& weights, Communicator& communicator,
         {.parameter = parameter, .bucket = 0, .dense_uses = 0, .value = {}, .wire = {}});
   }
   for (size_t use = 0; use < sparse_use.size(); ++use) {
-    if (!sparse_use[use]) ++slots_[slot_of_parameter_[weights.uses()[use].parameter]].dense_uses;
+    auto& slot = slots_[slot_of_parameter_[weights.uses()[use].parameter]];
+    if (sparse_use[use]) {
+      slot.rows = true;
+    } else {
+      ++slot.dense_uses;
+    }
   }
   lay_out();
 }
@@ -81,11 +86,10 @@ void GradientSync::lay_out() {
     slot.bucket = buckets_.size() - 1;
     slot.value = values.narrow(0, offset, p.numel()).view(p.sizes());
     slot.wire = wires.narrow(0, offset, p.numel()).view(p.sizes());
-    views_[slot.parameter] = slot.value;
+    views_[slot.parameter] = slot.rows ? slot.value : slot.wire;
     offset += p.numel();
     auto& bucket = buckets_.back();
     bucket.slots.push_back(i);
-    bucket.value = values.narrow(0, bucket_start, offset - bucket_start);
     bucket.wire = wires.narrow(0, bucket_start, offset - bucket_start);
   }
   gradients_ = views_;
@@ -184,7 +188,10 @@ void GradientSync::on_side_stream(const std::function<void()>& work) {
 void GradientSync::issue(Bucket& bucket) {
   on_side_stream([&] {
     communicator_.all_reduce(bucket.wire);
-    if (options_.wire != at::kFloat) bucket.value.copy_(bucket.wire);
+    if (options_.wire == at::kFloat) return;
+    for (size_t index : bucket.slots) {
+      if (slots_[index].rows) slots_[index].value.copy_(slots_[index].wire);
+    }
   });
   wire_bytes_ += bytes(bucket.wire);
 }

@@ -20,9 +20,10 @@ struct GradientSyncOptions {
 };
 
 /// Buckets in order of readiness. Each gradient is copied once: from autograd's tensor into its
-/// bucket, cast to the wire's dtype on the way. A full bucket is summed on a side stream while
-/// backward goes on, in the same order on all ranks; nothing is sent before the last micro-batch.
-/// It sums: the mean's factor is in the loss. A blocking communicator reduces after backward.
+/// bucket, cast to the wire's dtype on the way, and stays there for the optimizer. A full bucket is
+/// summed on a side stream while backward goes on, in the same order on all ranks; nothing is sent
+/// before the last micro-batch. It sums: the mean's factor is in the loss. A blocking communicator
+/// reduces after backward.
 ///
 /// A sparse gradient (an embedding's touched rows) is gathered as rows and added, in rank order,
 /// to the sum of the parameter's dense gradients. So a tied embedding's head part travels early.
@@ -47,9 +48,10 @@ class GradientSync final : public Gradients {
     std::int64_t pending = 0;  // dense uses to come in this backward
     bool has_value = false;    // holds earlier micro-batches or uses
     bool touched = false;      // this rank had a gradient in this step
+    bool rows = false;         // has sparse uses, so ends in value; else in wire
   };
   struct Bucket {
-    at::Tensor value, wire;
+    at::Tensor wire;
     std::vector<size_t> slots;
     size_t pending = 0;
   };

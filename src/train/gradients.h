@@ -25,8 +25,8 @@ class Gradients {
   virtual void finish() = 0;
   /// After the optimizer.
   virtual void release() = 0;
-  /// One a parameter, in its shape and in its dtype or that of its compute copy; undefined where it
-  /// had no gradient on any rank.
+  /// One a parameter, in its shape; in its dtype, or in a narrower one that it came in. Undefined
+  /// where it had no gradient on any rank.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
   /// Of gradients() after a step of that many micro-batches.
   virtual std::int64_t total_bytes(std::int64_t micro_batches) const;
