@@ -62,9 +62,8 @@ std::int64_t LocalGradients::total_bytes(std::int64_t micro_batches) const {
   return total;
 }
 
-void LocalGradients::begin_backward(bool first, bool last) {
+void LocalGradients::begin_backward(bool first, bool) {
   if (first) release();
-  single_ = first && last;
 }
 
 void LocalGradients::release() {
@@ -96,7 +95,6 @@ void LocalGradients::receive(size_t use, const at::Tensor& gradient) {
     sum.add_(gradient);
   } else {
     sum = gradient.contiguous();
-    if (!single_) widened(index);
   }
 }
 

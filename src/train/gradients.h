@@ -61,8 +61,6 @@ class LocalGradients final : public Gradients, public GradientSink {
  private:
   void receive(size_t use, const at::Tensor& gradient) override;
   at::Tensor& widened(size_t parameter);
-
-  bool single_ = false;  // the step's only micro-batch
 };
 
 /// Gradients that keep their place from step to step, as CUDA graphs need them: fp32 sums in one
