@@ -95,10 +95,13 @@ void AdamWKernel::step(at::ArrayRef<at::Tensor> gradients) {
       tensor.gradient = nullptr;
       at::Tensor gradient = gradients[next];
       if (!gradient.defined()) continue;
-      if (!gradient.is_contiguous()) kept.push_back(gradient = gradient.contiguous());
+      const at::Tensor& p = state_.parameters[next];
       tensor.bf16_gradient = gradient.scalar_type() == at::kBFloat16;
-      check_tensor(gradient, state_.parameters[next],
-                   tensor.bf16_gradient ? at::kBFloat16 : at::kFloat, "a gradient");
+      const at::ScalarType dtype = tensor.bf16_gradient ? at::kBFloat16 : p.scalar_type();
+      if (!gradient.is_contiguous() || gradient.scalar_type() != dtype) {
+        kept.push_back(gradient = gradient.to(dtype).contiguous());
+      }
+      check_tensor(gradient, p, dtype, "a gradient");
       tensor.gradient = gradient.const_data_ptr();
       tensor.vectors = on_vectors(tensor.parameter) && on_vectors(tensor.average) &&
                        on_vectors(tensor.square_average) && on_vectors(tensor.copy) &&

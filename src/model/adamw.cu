@@ -60,9 +60,8 @@ template <int kSize, class T>
 __device__ inline void load(const T* from, float* v) {
   if constexpr (kSize == Pack<T>::size) {
     Pack<T>::load(*reinterpret_cast<const uint4*>(from), v);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kSize; i += 4) load_four(from + i, v + i);
+  } else {  // bf16 beside fp32
+    load_four(from, v);
   }
 }
 
@@ -71,8 +70,7 @@ __device__ inline void store(T* to, const float* v) {
   if constexpr (kSize == Pack<T>::size) {
     *reinterpret_cast<uint4*>(to) = Pack<T>::store(v);
   } else {
-#pragma unroll
-    for (int i = 0; i < kSize; i += 4) store_four(to + i, v + i);
+    store_four(to, v);
   }
 }
 
@@ -162,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   if (mine.bf16_gradient) {
     chunk<T, __nv_bfloat16>(constants, rates, mine, begin);
   } else {
-    chunk<T, float>(constants, rates, mine, begin);
+    chunk<T, T>(constants, rates, mine, begin);
   }
 }
 

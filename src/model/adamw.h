@@ -29,7 +29,8 @@ class AdamWKernel {
   ~AdamWKernel();
   AdamWKernel(AdamWKernel&&) noexcept;
 
-  /// gradients[i]: fp32 or bf16, of parameter i; undefined: the parameter and its step count stay.
+  /// gradients[i]: of parameter i, in its dtype or bf16, else cast to its dtype; undefined: the
+  /// parameter and its step count stay.
   /// Enqueues two kernels (for each 480 parameters); may be captured in a graph, which then reads
   /// the learning rate of each replay.
   void step(at::ArrayRef<at::Tensor> gradients);

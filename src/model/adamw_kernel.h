@@ -16,7 +16,7 @@ struct AdamWTensor {
   void* copy;            // bf16, what the parameter is rounded to; null: none
   const void* gradient;  // null: the tensor is left as it is
   std::int64_t size;
-  bool bf16_gradient;  // else fp32
+  bool bf16_gradient;  // else T
   bool vectors;        // all of them start at multiples of 16 bytes
 };
 

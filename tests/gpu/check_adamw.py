@@ -41,7 +41,7 @@ class Pair:
     def step_theirs(self, gradients, rate: float) -> None:
         self.optimizer.param_groups[0]["lr"] = rate
         for p, gradient in zip(self.theirs, gradients):
-            p.grad = None if gradient is None else gradient.to(p.dtype)
+            p.grad = None if gradient is None else gradient.to(p.dtype).contiguous()
         self.optimizer.step()
 
     def compare(self, report, what: str) -> None:
