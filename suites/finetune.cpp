@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <tuple>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "data/token_file.h"
+#include "finetune_recipe.h"
 #include "model/decoder.h"
 #include "train/finetune_task.h"
 #include "weights/model_folder.h"
@@ -65,27 +65,6 @@ struct Batching {
 };
 constexpr Batching batchings[] = {{4, 4}, {8, 2}};
 
-/// "64,128,512" as rising lengths.
-std::vector<std::int64_t> parsed_buckets(const std::string& text) {
-  std::vector<std::int64_t> buckets;
-  const auto bad = [&] {
-    fail<UsageError>("--length-buckets {}: give rising lengths with commas between, as 128,256,512",
-                     quoted(text));
-  };
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (at != end) {
-    std::int64_t value = 0;
-    const auto [rest, error] = std::from_chars(at, end, value);
-    const bool more = rest != end && *rest == ',' && rest + 1 != end;
-    if (error != std::errc() || (rest != end && !more)) bad();
-    if (value < 1 || value > 1048576 || (!buckets.empty() && value <= buckets.back())) bad();
-    buckets.push_back(value);
-    at = more ? rest + 1 : rest;
-  }
-  return buckets;
-}
-
 using DataKey = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
 TrainingData limited(TrainingData data, std::int64_t train_examples, std::int64_t held_out) {
@@ -132,36 +111,6 @@ void check_vocabulary(const Case& work, const TrainingData& data) {
        data.source, data.vocabulary - 1, work.name(), work.vocabulary, data.vocabulary);
 }
 
-FinetuneRecipe make_recipe(const Method& method, const Options& options) {
-  FinetuneRecipe recipe;
-  recipe.method = method.name;
-  recipe.lora_rank = options.lora_rank;
-  recipe.lora_alpha = options.lora_alpha;
-  const bool published = options.recipe == "published";
-  recipe.qlora_upcast = options.qlora_upcast || published;
-  recipe.checkpointing = options.checkpointing == "on" ? "on" : "off";
-  recipe.loss_chunk_mib = published ? 0 : options.loss_chunk_mib;
-  recipe.optimizer = options.optimizer != "auto" ? options.optimizer
-                     : published                 ? "foreach"
-                                                 : "fused";
-  recipe.loss_on = options.loss_on;
-  recipe.model = options.model;
-  recipe.save = options.save;
-  recipe.save_merged = options.save_merged;
-  recipe.length_buckets = parsed_buckets(options.length_buckets);
-  const bool padded = !recipe.length_buckets.empty();
-  if (padded && options.packing == "on") {
-    fail<UsageError>("--packing on leaves no padding and --length-buckets asks for it; give one");
-  }
-  const bool packs = options.packing == "on" || (options.packing == "auto" && !published);
-  recipe.packing = packs && !padded ? "on" : "off";
-  if (options.pack_to && recipe.packing == "off") {
-    fail<UsageError>("--pack-to pads packed rows, and these are not packed; give --packing on");
-  }
-  recipe.pack_to = options.pack_to.value_or(1);
-  return recipe;
-}
-
 const std::vector<std::int64_t> default_buckets{128, 256, 384, 512};
 
 /// Graphs have fixed shapes: packed rows are padded a little, others as compiled ones.
@@ -195,8 +144,15 @@ void compile_case(Case& one, const Options& options) {
   one.block_kernel = "reference";  // Inductor fuses the reference's operators itself
   FinetuneRecipe& recipe = *one.finetune;
   recipe.packing = "off";
+  recipe.qlora_wide_outputs = false;
   if (recipe.length_buckets.empty()) recipe.length_buckets = default_buckets;
-  if (recipe.checkpointing == "on") {
+  if (recipe.lora_dropout > 0) {
+    one.skip = "compiled blocks have no dropout; --lora-dropout is for eager and graph rows";
+  } else if (recipe.nf4_double_quant) {
+    one.skip = "compiled blocks know fp32 maxima; --nf4-double-quant is for eager and graph rows";
+  } else if (options.qlora_wide_outputs && recipe.method == "qlora") {
+    one.skip = "--qlora-wide-outputs is for eager and graph rows";
+  } else if (recipe.checkpointing == "on") {
     one.skip = "compiled blocks keep what the compiler chose; --checkpointing is for eager rows";
   } else if (options.packing == "on") {
     one.skip = "compiled blocks have fixed shapes, packed micro-batches have not";
@@ -231,7 +187,10 @@ Case make_case(const Size& size, const Method& method, Batching batching,
                                                     : "fused";
   one.seed = options.seed;
   one.vary_seed = true;  // losses of repeats tell how far a seed alone moves them
-  one.finetune = make_recipe(method, options);
+  one.finetune = finetune_recipe(method.name, options);
+  one.finetune->qlora_wide_outputs = method.name == std::string("qlora") &&
+                                     one.block_kernel == "reference" &&
+                                     (options.qlora_wide_outputs || published);
   take_data(size, options, one);
   if (execution == "compile") compile_case(one, options);
   if (execution == "graph") graph_case(one, options);
@@ -242,21 +201,11 @@ Case make_case(const Size& size, const Method& method, Batching batching,
   return one;
 }
 
-void check_flags(const Options& options) {
-  if (options.save_merged && options.save.empty()) {
-    fail<UsageError>("--save-merged says what --save DIR writes; give --save DIR too");
-  }
-  if (!options.model.empty() && options.vocabulary) {
-    fail<UsageError>("--vocabulary {}: the model in {} has its own; leave --vocabulary out",
-                     *options.vocabulary, options.model);
-  }
-}
-
 }  // namespace
 
 std::vector<Case> finetune_cases(const Options& options, bool cuda, int ranks) {
   std::vector<Case> cases;
-  check_flags(options);
+  check_finetune_flags(options);
   const auto add = [&](Case one) {
     const bool again = std::any_of(cases.begin(), cases.end(),
                                    [&](const Case& other) { return other.name() == one.name(); });

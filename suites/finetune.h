@@ -31,6 +31,10 @@ struct FinetuneMemory {
 /// Absent where single operators run or blocks are computed again. Reads or makes the examples.
 std::optional<FinetuneMemory> finetune_memory(const Case& work);
 
+/// What QLoRA's peak holds for layers' outputs in the residual stream's dtype instead of the
+/// compute dtype; 0 where they are not.
+std::int64_t wide_output_bytes(const Case& work);
+
 /// The case's model: its size's, or that of its folder; read once a process.
 DecoderConfig case_model(const Case& work);
 /// Its base's values: seeded random ones, or the folder's.

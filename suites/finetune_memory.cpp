@@ -22,6 +22,16 @@ Counts counts_of(const DecoderConfig& model) {
   return counts;
 }
 
+/// Of each matrix, whose blocks are its own.
+std::int64_t maxima_bytes(const DecoderConfig& model, const FinetuneRecipe& recipe) {
+  std::int64_t bytes = 0;
+  for (const std::int64_t rows :
+       {model.qkv_rows(), model.heads * model.head_width, 2 * model.hidden, model.hidden}) {
+    bytes += nf4_maxima_bytes(rows * model.width, recipe.nf4_double_quant);
+  }
+  return model.layers * bytes;
+}
+
 std::int64_t adapter_count(const DecoderConfig& model, std::int64_t rank) {
   std::int64_t count = 0;
   for (const ParameterSpec& spec : adapter_parameters(model, rank)) {
@@ -76,6 +86,14 @@ std::int64_t largest_micro_batch(const Case& work) {
 
 }  // namespace
 
+std::int64_t wide_output_bytes(const Case& work) {
+  if (!work.finetune->qlora_wide_outputs || work.finetune->checkpointing == "on") return 0;
+  const DecoderConfig model = case_model(work);
+  const auto [compute, stream] = widths_of(work);
+  // Backward keeps gate, up and silu(gate).
+  return largest_micro_batch(work) * model.layers * 3 * model.hidden * (stream - compute);
+}
+
 std::optional<FinetuneMemory> finetune_memory(const Case& work) {
   const FinetuneRecipe& recipe = *work.finetune;
   if (work.block_kernel == "reference" || work.loss_kernel == "reference" ||
@@ -93,7 +111,7 @@ std::optional<FinetuneMemory> finetune_memory(const Case& work) {
   memory.weights = 4 * trained + copies;
   if (recipe.method == "lora") memory.weights += compute * all;
   if (recipe.method == "qlora") {
-    memory.weights += nf4_code_bytes(counts.matrices) + 4 * nf4_blocks(counts.matrices) +
+    memory.weights += nf4_code_bytes(counts.matrices) + maxima_bytes(model, recipe) +
                       compute * counts.biases + stream * counts.others;
   }
   memory.optimizer = 8 * trained;

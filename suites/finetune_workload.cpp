@@ -38,6 +38,9 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
        // Losses of random weights or random tokens compare with no published ones.
        {"held_out_comparable", !work.finetune->model.empty() && !work.finetune->data.empty()}});
   if (row.status == "ok") add_train_seconds(row);
+  if (const auto bytes = wide_output_bytes(work); bytes > 0) {
+    row.settings = merged_settings(row.settings, {{"predicted_wide_output_bytes", bytes}});
+  }
   const auto memory = finetune_memory(work);
   if (!memory) return;
   row.settings = merged_settings(row.settings, {{"predicted_weight_bytes", memory->weights},

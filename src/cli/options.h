@@ -44,8 +44,8 @@ struct Options {
   std::optional<double> learning_rate;
   // fine-tuning
   std::int64_t lora_rank = 16;
-  double lora_alpha = 32;
-  bool qlora_upcast = false;
+  double lora_alpha = 32, lora_dropout = 0;
+  bool qlora_upcast = false, qlora_wide_outputs = false, nf4_double_quant = false;
   std::string loss_on = "all";   // all|answer
   std::string packing = "auto";  // auto|on|off
   std::string length_buckets;    // "128,256,512"

@@ -12,7 +12,7 @@ void append_matrix(std::vector<at::Tensor>& list, const Linear& linear) {
     list.push_back(linear.weight);
   } else {
     list.push_back(linear.quantized.codes);
-    list.push_back(linear.quantized.absmax);
+    list.push_back(nf4_maxima(linear.quantized));
   }
   if (linear.bias.defined()) list.push_back(linear.bias);
 }

@@ -41,10 +41,15 @@ at::Tensor rotated(const at::Tensor& x, const RotaryTable& rotary, const TokenLa
   return turned.to(x.scalar_type()).view(x.sizes());
 }
 
+/// A layer's output in its input's dtype, whatever it computes in.
+at::Tensor apply_wide(const Linear& linear, const at::Tensor& x) {
+  return apply(linear, x.to(input_dtype(linear))).to(x.scalar_type());
+}
+
 at::Tensor attention(const at::Tensor& h, const BlockWeights& weights, const RotaryTable& rotary,
                      const TokenLayout& layout, const DecoderShape& shape) {
   const std::int64_t all_heads = shape.heads + 2 * shape.key_value_heads;
-  const at::Tensor joint = apply(weights.qkv, h);
+  const at::Tensor joint = apply_wide(weights.qkv, h);
   const at::Tensor qkv = joint.view({h.size(0), all_heads, joint.size(1) / all_heads});
   const std::vector<at::Tensor> parts =
       qkv.split_with_sizes({shape.heads + shape.key_value_heads, shape.key_value_heads}, 1);
@@ -52,13 +57,15 @@ at::Tensor attention(const at::Tensor& h, const BlockWeights& weights, const Rot
       rotated(parts[0], rotary, layout).split_with_sizes({shape.heads, shape.key_value_heads}, 1);
   // In a traced block backward would keep v as a part of the joint product, and so all of that.
   const at::Tensor values = shape.fused ? parts[1] : parts[1].contiguous();
-  const at::Tensor out = causal_attention(qk[0], qk[1], values, layout, shape.naive_attention);
+  const at::ScalarType compute = input_dtype(weights.output);
+  const at::Tensor out = causal_attention(qk[0].to(compute), qk[1].to(compute), values.to(compute),
+                                          layout, shape.naive_attention);
   return apply(weights.output, out);
 }
 
 at::Tensor mlp(const at::Tensor& h, const BlockWeights& weights) {
-  const std::vector<at::Tensor> parts = apply(weights.gate_up, h).chunk(2, -1);
-  return apply(weights.down, at::silu(parts[0]) * parts[1]);
+  const std::vector<at::Tensor> parts = apply_wide(weights.gate_up, h).chunk(2, -1);
+  return apply_wide(weights.down, at::silu(parts[0]) * parts[1]);
 }
 
 /// The residual stream between blocks: x + delta. The next norm adds them on its way.
@@ -115,11 +122,10 @@ at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
                          const RotaryTable& rotary, const TokenLayout& layout,
                          const DecoderShape& shape) {
   if (shape.fused) return joined(fused_block({x, {}}, weights, rotary, layout, shape));
-  const at::Tensor attention_input =
-      norm(x, weights.attention_norm, shape.norm_epsilon, input_dtype(weights.qkv));
+  const at::ScalarType dtype = shape.wide_outputs ? x.scalar_type() : input_dtype(weights.qkv);
+  const at::Tensor attention_input = norm(x, weights.attention_norm, shape.norm_epsilon, dtype);
   const at::Tensor middle = x + attention(attention_input, weights, rotary, layout, shape);
-  const at::Tensor mlp_input =
-      norm(middle, weights.mlp_norm, shape.norm_epsilon, input_dtype(weights.gate_up));
+  const at::Tensor mlp_input = norm(middle, weights.mlp_norm, shape.norm_epsilon, dtype);
   return middle + mlp(mlp_input, weights);
 }
 
@@ -163,8 +169,9 @@ at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weigh
   if (tokens.dim() != 2 || tokens.numel() == 0 || targets.sizes() != tokens.sizes()) {
     fail("decoder_loss: tokens and targets must both be [batch, sequence] and not empty");
   }
-  const DecoderShape shape{config.heads, config.key_value_heads, config.norm_epsilon,
-                           choices.naive_attention, choices.fused_blocks};
+  const DecoderShape shape{config.heads,         config.key_value_heads,
+                           config.norm_epsilon,  choices.naive_attention,
+                           choices.fused_blocks, choices.wide_outputs};
   const at::Tensor x = at::embedding(weights.embedding, tokens.reshape({-1}), /*padding_idx=*/-1,
                                      /*scale_grad_by_freq=*/false, choices.sparse_gradient);
   Stream stream{x, {}};

@@ -78,6 +78,9 @@ struct DecoderShape {
   double norm_epsilon;
   bool naive_attention = false;  // scores, softmax and sum written out, instead of one kernel
   bool fused = false;            // few operations with kernels of ours; else operators to trace
+  /// Not where fused: norms and layers give the residual stream's dtype whatever they compute in,
+  /// as bitsandbytes' do in a model that peft prepared: rotation and SwiGLU then work in it.
+  bool wide_outputs = false;
 };
 
 /// One block on x [tokens, width]; rotary: [tokens or sequence, head_width / 2], by token.
@@ -111,6 +114,7 @@ struct DecoderChoices {
   bool checkpointing = false;         // blocks keep their input alone and run again in backward
   std::int64_t loss_chunk_bytes = 0;  // of the fused loss, as chunked_cross_entropy's
   BlockFunction block{};              // in place of decoder_block, whatever else is chosen for it
+  bool wide_outputs = false;          // as DecoderShape's
 };
 /// `uses` in decoder_uses order.
 DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses);

@@ -78,11 +78,12 @@ at::Tensor block_of(const at::Tensor& x, at::TensorList p, const at::Tensor& cos
 at::Tensor adapted_block_of(const at::Tensor& x, at::TensorList frozen, at::TensorList adapters,
                             const at::Tensor& cosine, const at::Tensor& sine, std::int64_t heads,
                             std::int64_t key_value_heads, double norm_epsilon, double scale,
-                            bool naive_attention) {
+                            bool naive_attention, bool wide_outputs) {
   if (x.dim() != 3) fail("decoder_adapted_block: x has {} dimensions, 3 needed", x.dim());
   const std::int64_t head_width = 2 * cosine.size(1), key = key_value_heads * head_width;
   const BlockWeights block = adapted_block(frozen, adapters, {heads * head_width, key, key}, scale);
-  const DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention};
+  DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention};
+  shape.wide_outputs = wide_outputs;
   return decoder_block(x.reshape({-1, x.size(2)}), block, {cosine, sine}, {x.size(0), x.size(1)},
                        shape)
       .view(x.sizes());
@@ -118,7 +119,8 @@ at::Tensor linear_of(const at::Tensor& x, const std::optional<at::Tensor>& weigh
                      const std::optional<at::Tensor>& absmax, std::int64_t out,
                      const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& a,
                      const std::optional<at::Tensor>& b, const std::vector<std::int64_t>& rows,
-                     double scale) {
+                     double scale, double dropout, const std::optional<at::Tensor>& counter,
+                     std::int64_t layer) {
   Linear linear;
   linear.weight = weight.value_or(at::Tensor());
   linear.bias = bias.value_or(at::Tensor());
@@ -126,6 +128,7 @@ at::Tensor linear_of(const at::Tensor& x, const std::optional<at::Tensor>& weigh
   linear.shape = {out, x.size(1)};
   linear.compute_type = x.scalar_type();
   linear.adapters = {a.value_or(at::Tensor()), b.value_or(at::Tensor()), rows, scale};
+  linear.adapters.dropout = {dropout, counter.value_or(at::Tensor()), layer};
   return apply(linear, x);
 }
 
@@ -152,7 +155,7 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
   m.def(
       "decoder_adapted_block(Tensor x, Tensor[] frozen, Tensor[] adapters, Tensor cosine, "
       "Tensor sine, int heads, int key_value_heads, float norm_epsilon, float scale, "
-      "bool naive_attention=False) -> Tensor",
+      "bool naive_attention=False, bool wide_outputs=False) -> Tensor",
       &adapted_block_of);
   m.def(
       "decoder_head_loss(Tensor x, Tensor norm, Tensor head, Tensor targets, float scale, "
@@ -169,7 +172,8 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
       &attention_of);
   m.def(
       "linear(Tensor x, Tensor? weight, Tensor? codes, Tensor? absmax, int out, Tensor? bias, "
-      "Tensor? a, Tensor? b, int[] rows, float scale) -> Tensor",
+      "Tensor? a, Tensor? b, int[] rows, float scale, float dropout=0, Tensor? counter=None, "
+      "int layer=0) -> Tensor",
       &linear_of);
 }
 

@@ -10,6 +10,14 @@
 
 namespace trainsuite {
 
+/// Inverted dropout of the adapters' input in training. The mask is a hash of the counter, the
+/// layer and the element, so that backward makes it again.
+struct AdapterDropout {
+  double probability = 0;
+  at::Tensor counter{};  // int64 [1] on the device: one value a micro-batch
+  std::int64_t layer = 0;
+};
+
 /// Low-rank adapters (Hu et al. 2021) of the layers whose matrices lie one below the other in a
 /// joint one. Layer i adds scale x (x A_i^T) B_i^T to its rows of y.
 struct Adapters {
@@ -18,6 +26,7 @@ struct Adapters {
   std::vector<std::int64_t> rows;  // of y, a layer; their sum is out
   double scale = 1;                // alpha / rank
   GradientTarget a_target{}, b_target{};
+  AdapterDropout dropout{};  // of x, one mask for all layers of the joint one
 };
 
 /// y = x W^T + b, and what the adapters add.

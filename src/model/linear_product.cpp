@@ -4,6 +4,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 
+#include "model/adapter_dropout.h"
+
 namespace trainsuite {
 namespace {
 
@@ -34,7 +36,7 @@ LinearProduct linear_product(const Linear& linear, const at::Tensor& x) {
   out.y = frozen_product(linear, x);
   const Adapters& adapters = linear.adapters;
   if (!adapters.a.defined()) return out;
-  out.inner = at::mm(x, adapters.a.t());
+  out.inner = at::mm(dropped_out(x, adapters.dropout), adapters.a.t());
   const std::int64_t rank = adapters.b.size(1);
   for (const Part& part : parts_of(adapters.rows)) {
     out.y.narrow(1, part.first, part.rows)
@@ -62,7 +64,12 @@ LinearInputGradients linear_input_gradients(const Linear& linear, const at::Tens
   }
   if (!wants_x) return out;
   out.x = frozen_product_backward(linear, upstream);
-  if (adapters.a.defined()) out.x.addmm_(out.inner, adapters.a);
+  if (!adapters.a.defined()) return out;
+  if (adapters.dropout.probability == 0) {
+    out.x.addmm_(out.inner, adapters.a);
+  } else {  // x's gradient goes the way that x came
+    out.x.add_(dropped_out(at::mm(out.inner, adapters.a), adapters.dropout));
+  }
   return out;
 }
 
@@ -72,7 +79,9 @@ LinearWeightGradients linear_weight_gradients(const Linear& linear, const at::Te
   LinearWeightGradients out;
   if (wants_weight) out.weight = product_gradient(linear.weight_target, upstream.t(), x);
   if (inner_gradient.defined()) {
-    out.a = product_gradient(linear.adapters.a_target, inner_gradient.t(), x);
+    const Adapters& adapters = linear.adapters;
+    out.a =
+        product_gradient(adapters.a_target, inner_gradient.t(), dropped_out(x, adapters.dropout));
   }
   return out;
 }

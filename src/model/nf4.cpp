@@ -188,7 +188,7 @@ Nf4 nf4_quantize(const at::Tensor& x) {
 
 at::Tensor nf4_dequantize(const Nf4& quantized, at::IntArrayRef shape, at::ScalarType dtype) {
   const auto run = quantized.codes.is_cuda() ? dequantize_cuda : dequantize_cpu;
-  return run(quantized.codes, quantized.absmax, shape, dtype);
+  return run(quantized.codes, nf4_maxima(quantized), shape, dtype);
 }
 
 TORCH_LIBRARY_FRAGMENT(trainsuite, m) {

@@ -42,7 +42,7 @@ at::Tensor frozen_product(const Linear& linear, const at::Tensor& x) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("trainsuite::nf4_linear", "")
                              .typed<decltype(nf4_linear)>();
-  return op.call(x, linear.quantized.codes, linear.quantized.absmax, linear.shape,
+  return op.call(x, linear.quantized.codes, nf4_maxima(linear.quantized), linear.shape,
                  linear.bias.defined() ? std::optional(linear.bias) : std::nullopt);
 }
 
@@ -51,7 +51,7 @@ at::Tensor frozen_product_backward(const Linear& linear, const at::Tensor& upstr
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("trainsuite::nf4_linear_backward", "")
                              .typed<decltype(nf4_linear_backward)>();
-  return op.call(upstream, linear.quantized.codes, linear.quantized.absmax, linear.shape);
+  return op.call(upstream, linear.quantized.codes, nf4_maxima(linear.quantized), linear.shape);
 }
 
 TORCH_LIBRARY_FRAGMENT(trainsuite, m) {

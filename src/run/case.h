@@ -13,10 +13,12 @@ namespace trainsuite {
 struct FinetuneRecipe {
   std::string method = "full";  // full|lora|qlora
   std::int64_t lora_rank = 16;
-  double lora_alpha = 32;
-  bool qlora_upcast = false;    // embedding and norms of QLoRA in fp32, as peft prepares a model
-  std::string loss_on = "all";  // all|answer: tokens that are labels
-  std::string packing = "on";   // on|off: examples of a micro-batch without padding
+  double lora_alpha = 32, lora_dropout = 0;
+  bool qlora_upcast = false;      // embedding and norms of QLoRA in fp32, as peft prepares a model
+  bool nf4_double_quant = false;  // the 4-bit base's maxima are quantized too
+  bool qlora_wide_outputs = false;  // its layers give the stream's dtype, as bitsandbytes' then do
+  std::string loss_on = "all";      // all|answer: tokens that are labels
+  std::string packing = "on";       // on|off: examples of a micro-batch without padding
   std::int64_t loss_chunk_mib = 128;  // of logits at a time in the fused loss; 0: all at once
   std::string checkpointing = "off";  // on|off: blocks' activations are computed again in backward
   std::vector<std::int64_t> length_buckets;  // padded lengths

@@ -215,7 +215,12 @@ Settings finetune_settings(const FinetuneRecipe& recipe) {
   if (recipe.method == "full") return settings;
   settings.push_back({"lora_rank", recipe.lora_rank});
   settings.push_back({"lora_alpha", recipe.lora_alpha});
-  if (recipe.method == "qlora") settings.push_back({"qlora_upcast", recipe.qlora_upcast});
+  settings.push_back({"lora_dropout", recipe.lora_dropout});
+  if (recipe.method == "qlora") {
+    settings.push_back({"qlora_upcast", recipe.qlora_upcast});
+    settings.push_back({"qlora_wide_outputs", recipe.qlora_wide_outputs});
+    settings.push_back({"nf4_double_quant", recipe.nf4_double_quant});
+  }
   return settings;
 }
 

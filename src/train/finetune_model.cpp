@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/adapter_dropout.h"
 #include "model/counter_hash.h"
 
 namespace trainsuite {
@@ -50,6 +51,17 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
 }
 
+/// What a quantized matrix keeps; none of a dense one.
+std::vector<at::Tensor> nf4_tensors(const Nf4& quantized) {
+  std::vector<at::Tensor> tensors;
+  for (const at::Tensor& tensor :
+       {quantized.codes, quantized.absmax, quantized.nested.codes, quantized.nested.absmax,
+        quantized.nested.offset, quantized.nested.map}) {
+    if (tensor.defined()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> adapter_parameters(const DecoderConfig& config, std::int64_t rank) {
@@ -85,7 +97,9 @@ FinetuneModel::FinetuneModel(const DecoderConfig& config, const FinetuneRecipe& 
     : config_(config),
       recipe_(recipe),
       trainable_(trainable_weights(config, recipe, compute, device, seed)),
-      rotary_(rotary_table(longest, config.head_width, config.rotary_base, device)) {
+      rotary_(rotary_table(longest, config.head_width, config.rotary_base, device)),
+      seed_(seed),
+      dropout_counter_(at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(device))) {
   const c10::NoGradGuard no_grad;
   if (!full()) {
     take_frozen(source, compute, device);
@@ -108,10 +122,10 @@ Linear FinetuneModel::frozen_linear(const at::Tensor& weight, at::ScalarType com
     return linear;
   }
   linear.quantized = nf4_quantize(weight);
+  if (recipe_.nf4_double_quant) linear.quantized = nf4_nested(linear.quantized);
   linear.shape = weight.sizes().vec();
   linear.compute_type = compute;
-  frozen_.push_back(linear.quantized.codes);
-  frozen_.push_back(linear.quantized.absmax);
+  for (const at::Tensor& tensor : nf4_tensors(linear.quantized)) frozen_.push_back(tensor);
   return linear;
 }
 
@@ -155,9 +169,15 @@ void FinetuneModel::add_adapters() {
     for (std::size_t i = 0; i < joints.size(); ++i) {
       const double scale = recipe_.lora_alpha / static_cast<double>(recipe_.lora_rank);
       linears[i]->adapters = {leaves[next], leaves[next + 1], joints[i].rows, scale};
+      linears[i]->adapters.dropout = {recipe_.lora_dropout, dropout_counter_,
+                                      static_cast<std::int64_t>(next / 2)};
       next += 2;
     }
   }
+}
+
+void FinetuneModel::draw_dropout(std::int64_t micro_batch) {
+  if (recipe_.lora_dropout > 0) dropout_counter_.fill_(dropout_counter(seed_, micro_batch));
 }
 
 void FinetuneModel::sink_gradients(GradientSink& sink) {
@@ -212,9 +232,16 @@ at::Tensor FinetuneModel::loss(const DeviceBatch& batch, double scale, bool spar
   choices.fused_loss = fused_loss;
   choices.fused_blocks = fused_blocks;
   choices.block = std::move(block);
+  choices.wide_outputs = recipe_.qlora_wide_outputs;
   choices.checkpointing = recipe_.checkpointing == "on";
   choices.loss_chunk_bytes = recipe_.loss_chunk_mib << 20;
   DecoderWeights weights = weights_;
+  for (BlockWeights& one : weights.blocks) {
+    if (c10::GradMode::is_enabled()) break;  // dropout is of training alone
+    for (Linear* linear : {&one.qkv, &one.output, &one.gate_up, &one.down}) {
+      linear->adapters.dropout = {};
+    }
+  }
   // An upcast embedding that is also the head is used there in the compute dtype.
   const at::ScalarType compute = input_dtype(weights.blocks.front().qkv);
   if (weights.head.scalar_type() != compute) weights.head = weights.head.to(compute);
@@ -233,8 +260,10 @@ FinetuneBytes FinetuneModel::bytes() const {
   if (full()) return bytes;
   for (const BlockWeights& block : weights_.blocks) {
     for (const Linear* linear : {&block.qkv, &block.output, &block.gate_up, &block.down}) {
-      bytes.nf4 += bytes_of(linear->quantized.codes) + bytes_of(linear->quantized.absmax);
-      bytes.float32 -= bytes_of(linear->quantized.absmax);  // counted with their codes
+      for (const at::Tensor& tensor : nf4_tensors(linear->quantized)) {
+        bytes.nf4 += bytes_of(tensor);
+        if (tensor.scalar_type() == at::kFloat) bytes.float32 -= bytes_of(tensor);
+      }
     }
   }
   return bytes;

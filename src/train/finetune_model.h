@@ -36,6 +36,9 @@ class FinetuneModel {
   /// uses. Embedding and last norm stay with autograd.
   void sink_gradients(GradientSink& sink);
 
+  /// Before each micro-batch that trains: another mask for the adapters' dropout.
+  void draw_dropout(std::int64_t micro_batch);
+
   /// What trains: all parameters, or the adapters.
   WorkingWeights& trainable() { return trainable_; }
   /// `longest`: at least the longest packed example, where batches of one shape shall have one
@@ -43,9 +46,9 @@ class FinetuneModel {
   DeviceBatch upload(const Batch& batch, std::int64_t longest = 0) const;
   /// The angles of the batch's tokens.
   RotaryTable rotary(const DeviceBatch& batch) const;
-  /// scale x sum of the losses, 0-d fp32. `sparse_gradient`: of the embedding, where it trains.
-  /// `fused_loss`: linear_cross_entropy, else whole fp32 logits.
-  /// `fused_blocks`: as DecoderShape's. `block`: as DecoderChoices'.
+  /// scale x sum of the losses, 0-d fp32; without gradients also without dropout.
+  /// `sparse_gradient`: of the embedding, where it trains. `fused_loss`: linear_cross_entropy, else
+  /// whole fp32 logits. `fused_blocks`: as DecoderShape's. `block`: as DecoderChoices'.
   at::Tensor loss(const DeviceBatch& batch, double scale, bool sparse_gradient, bool fused_loss,
                   bool fused_blocks, BlockFunction block = {}) const;
 
@@ -72,6 +75,8 @@ class FinetuneModel {
   WorkingWeights trainable_;
   RotaryTable rotary_;  // of every position
   std::vector<at::Tensor> frozen_;
+  std::int64_t seed_;
+  at::Tensor dropout_counter_;
   DecoderWeights weights_;
 };
 

@@ -110,7 +110,8 @@ void save_model(const FinetuneModel& model, const std::string& name) {
   write_folder(recipe.save + "/" + name, [&](const std::string& folder) {
     if (adapters) {
       write_text(folder + "/adapter_config.json",
-                 adapter_config_json(recipe.lora_rank, recipe.lora_alpha, recipe.model));
+                 adapter_config_json(recipe.lora_rank, recipe.lora_alpha, recipe.lora_dropout,
+                                     recipe.model));
       write_safetensors(folder + "/adapter_model.safetensors", state);
       return;
     }

@@ -124,7 +124,9 @@ class FinetuneTask final : public TrainingTask {
     for (std::int64_t micro_step = 0; micro_step < work_.accumulate; ++micro_step) {
       const Batch batch = plan_.batch(index, micro_step, cuda_);
       gradients_->begin_backward(micro_step == 0, micro_step + 1 == work_.accumulate);
-      if (batch.labels > 0) train(model_.upload(batch, longest_packed_), clock);
+      if (batch.labels == 0) continue;
+      model_.draw_dropout((index * work_.accumulate + micro_step) * place_.ranks + place_.rank);
+      train(model_.upload(batch, longest_packed_), clock);
     }
     if (own_labels > 0) loss.add_(loss_sum_, 1.0 / static_cast<double>(own_labels));
     gradients_->finish();

@@ -1,6 +1,7 @@
 #include "train/micro_batch_graphs.h"
 
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include "train/graphed_step.h"
 
@@ -33,6 +34,8 @@ void MicroBatchGraphs::run(const DeviceBatch& batch, const Work& work) {
   if (graph) {
     copy(batch, graph->inputs);
   } else {
+    // What eager micro-batches have left behind is given back: graphs have a pool of their own.
+    c10::cuda::CUDACachingAllocator::emptyCache();
     graph = std::make_unique<Graph>();
     graph->inputs = cloned(batch);
     capture_graph(graph->graph, pool_, [&] { work(graph->inputs); });

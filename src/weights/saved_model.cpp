@@ -39,14 +39,15 @@ std::string model_config_json(const DecoderConfig& config, const std::string& dt
   return content.dump(2) + "\n";
 }
 
-std::string adapter_config_json(std::int64_t rank, double alpha, const std::string& base) {
+std::string adapter_config_json(std::int64_t rank, double alpha, double dropout,
+                                const std::string& base) {
   const json content{
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
       {"base_model_name_or_path", base},
       {"r", rank},
       {"lora_alpha", alpha},
-      {"lora_dropout", 0.0},
+      {"lora_dropout", dropout},
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"inference_mode", true},

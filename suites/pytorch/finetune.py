@@ -71,9 +71,11 @@ def settings(case: Case, world: World, options: argparse.Namespace) -> dict[str,
         "held_out_comparable": case.data is not None and case.model is not None,
     }
     if case.adapts:
-        values |= {"lora_rank": case.lora_rank, "lora_alpha": case.lora_alpha}
+        values |= {"lora_rank": case.lora_rank, "lora_alpha": case.lora_alpha,
+                   "lora_dropout": case.lora_dropout}
     if case.method == "qlora":
         values["qlora_upcast"] = case.qlora_upcast
+        values["nf4_double_quant"] = case.nf4_double_quant
     return record.common_settings(SUITE, case, world, options) | values
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flags import (
     Parser,
     above_zero,
+    below_one,
     common_parser,
     file_name,
     or_default,
@@ -39,6 +40,8 @@ class Case:
     learning_rate: float
     lora_rank: int
     lora_alpha: float
+    lora_dropout: float
+    nf4_double_quant: bool  # bitsandbytes' nested statistics
     qlora_upcast: bool  # what is not quantized in fp32, as peft prepares it
     checkpointing: bool
     loss_on: str
@@ -83,6 +86,8 @@ def parser() -> Parser:
                    help="of tuned rows [auto: compile on GPUs]")
     p.add_argument("--lora-rank", type=whole(1, 4096), default=16)
     p.add_argument("--lora-alpha", type=above_zero(1e6), default=32.0)
+    p.add_argument("--lora-dropout", type=below_one, default=0.0)
+    p.add_argument("--nf4-double-quant", nargs=0, default=False)
     p.add_argument("--qlora-upcast", nargs=0, default=False,
                    help="also in tuned rows: fp32 for what is not quantized")
     p.add_argument("--checkpointing", choices=("auto", "on", "off"), default="auto")
@@ -128,6 +133,8 @@ def make_case(
         learning_rate=float(or_default(options.learning_rate, LEARNING_RATES[method])),
         lora_rank=options.lora_rank,
         lora_alpha=options.lora_alpha,
+        lora_dropout=options.lora_dropout,
+        nf4_double_quant=method == "qlora" and options.nf4_double_quant,
         qlora_upcast=method == "qlora" and (options.qlora_upcast or not tuned),
         checkpointing=options.checkpointing == "on",
         loss_on=options.loss_on,

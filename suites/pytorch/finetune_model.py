@@ -63,7 +63,7 @@ def build(case: Case, device: torch.device) -> tuple[nn.Module, int | None]:
     """The model that is trained, on the device, and the hash of seeded initial weights."""
     model, initial_hash = base_model(case, device)
     if case.method == "qlora":
-        quantize(model, DTYPES[case.precision])
+        quantize(model, DTYPES[case.precision], case.nf4_double_quant)
     model.to(device)
     if case.method == "qlora" and case.qlora_upcast:
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
@@ -71,7 +71,7 @@ def build(case: Case, device: torch.device) -> tuple[nn.Module, int | None]:
         model = peft.get_peft_model(model, peft.LoraConfig(
             r=case.lora_rank,
             lora_alpha=case.lora_alpha,
-            lora_dropout=0.0,
+            lora_dropout=case.lora_dropout,
             bias="none",
             target_modules=list(PROJECTIONS),
             task_type="CAUSAL_LM",
@@ -111,9 +111,9 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
                 if name.rpartition(".")[2] == "layers" and isinstance(module, nn.ModuleList))
 
 
-def quantize(model: nn.Module, compute: torch.dtype) -> None:
+def quantize(model: nn.Module, compute: torch.dtype, nested: bool) -> None:
     """Replaces every linear layer but the head by bitsandbytes' NF4 (block 64, fp32 scales), as
-    transformers' BitsAndBytesConfig does; the codes are made when the model goes to its device."""
+    transformers' BitsAndBytesConfig does (`nested`: its double quantization); the codes are made when the model goes to its device."""
     import bitsandbytes as bnb  # only QLoRA needs it
 
     for parent in list(model.modules()):
@@ -123,11 +123,11 @@ def quantize(model: nn.Module, compute: torch.dtype) -> None:
             with torch.device("meta"):
                 new = bnb.nn.Linear4bit(
                     child.in_features, child.out_features, bias=child.bias is not None,
-                    compute_dtype=compute, compress_statistics=False, quant_type="nf4",
+                    compute_dtype=compute, compress_statistics=nested, quant_type="nf4",
                 )
             new.weight = bnb.nn.Params4bit(
                 child.weight.data, requires_grad=False, blocksize=64,
-                compress_statistics=False, quant_type="nf4", module=new,
+                compress_statistics=nested, quant_type="nf4", module=new,
             )
             new.bias = child.bias
             # Else evaluation on some CPUs repacks the codes for inference, and later training
@@ -158,6 +158,9 @@ def bytes_by_dtype(model: nn.Module) -> dict[str, int]:
         state = getattr(parameter, "quant_state", None)
         if state is not None:
             name, count = "nf4", count + state.absmax.nbytes
+            if state.nested:
+                count += (state.state2.absmax.nbytes + state.state2.code.nbytes
+                          + state.offset.nbytes)
         found[f"weight_bytes_{name}"] = found.get(f"weight_bytes_{name}", 0) + count
     return found
 

@@ -90,6 +90,16 @@ def above_zero(maximum: float) -> Callable[[str], float]:
     return read
 
 
+def below_one(text: str) -> float:
+    """Reads a probability from 0 to below 1."""
+    try:
+        if 0 <= float(text) < 1:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
+
+
 def file_name(text: str) -> str:
     """A name that is not empty."""
     if not text:

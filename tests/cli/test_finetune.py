@@ -124,6 +124,9 @@ def test_padded_rows_are_recorded_and_graph_rows_skipped(program, tmp_path) -> N
     (("--length-buckets", "64,"), "give rising lengths"),
     (("--length-buckets", "64", "--packing", "on"), "--packing on leaves no padding"),
     (("--pack-to", "64", "--packing", "off"), "--pack-to pads packed rows"),
+    (("--qlora-wide-outputs",), "give --block-kernel reference too"),
+    (("--lora-dropout", "1"), "--lora-dropout 1: nothing would be left"),
+    (("--lora-dropout", "-0.1"), "--lora-dropout"),
     (("--lora-rank", "0"), "--lora-rank"),
     (("--size", "7b"), "unknown size '7b'"),
 ])
@@ -217,9 +220,29 @@ def test_an_upcast_is_qloras_alone(program, tmp_path) -> None:
     for before, after in zip(plain, upcast, strict=True):
         assert after["tiny-lora-4x4"] == before["tiny-lora-4x4"]
         assert after["tiny-qlora-4x4"] > before["tiny-qlora-4x4"]
+    # Maxima in a byte each, and of each of the 8 matrices one block's maximum, an offset and a map.
+    nested = weights("--nf4-double-quant", "--seed", "1")
+    matrices = (128 * 64, 64 * 64, 384 * 64, 64 * 192)
+    saved = 2 * sum(3 * (values // 64) - 4 * (2 + 256) - 4 * (-(-values // (64 * 256)) - 1)
+                    for values in matrices)
+    assert plain[0]["tiny-qlora-4x4"] - nested[0]["tiny-qlora-4x4"] == saved
 
 
 def test_a_model_folder_names_the_size_of_this_suite_alone(program, tmp_path) -> None:
     done = program("ddp", "--model", tmp_path, "--plan")
     assert done.returncode == 0, done.stderr
     assert "tiny-plain" in done.stdout and "124m-plain" not in done.stdout
+
+
+def test_the_published_recipe_foretells_what_turns_its_order(program, tmp_path) -> None:
+    """QLoRA's SwiGLU in fp32: two bytes more of three times the hidden width, a token and layer."""
+    out, hidden, layers = tmp_path / "published.h5", 192, 2
+    done = program("finetune", "--recipe", "published", "--precision", "bf16", "--accumulate", "1",
+                   "--case", "lora-4x1", "--case", "qlora-4x1", *QUICK, "--out", out)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(out) as file:
+        lora, qlora = (file[f"finetune/tiny-{method}-4x1/0"] for method in ("lora", "qlora"))
+        assert "predicted_wide_output_bytes" not in lora.attrs
+        assert qlora.attrs["qlora_wide_outputs"] == qlora.attrs["qlora_upcast"] == 1
+        assert qlora.attrs["predicted_wide_output_bytes"] == (
+            qlora["tokens"][0].max() * layers * 3 * hidden * 2)

@@ -95,6 +95,16 @@ def block_parameters(heads: int, kv: int, head_width: int, hidden: int, wide: to
             for index, value in enumerate(values)]
 
 
+def check_dropout(ops, report: Report) -> None:
+    """The CPU's mask and values."""
+    for dtype in (torch.float32, torch.bfloat16):
+        for shape in ((1,), (3, 5), (700, 1536), (513, 8961)):
+            x, counter = torch.randn(shape).to(dtype), torch.tensor([77 - (1 << 60)])
+            report.equal(ops.adapter_dropout(x.cuda(), counter.cuda(), 3, 0.3),
+                         ops.adapter_dropout(x, counter, 3, 0.3), f"dropout {shape} {dtype}")
+    report.group("dropout")
+
+
 def check_fused_blocks(ops, report: Report) -> None:
     """A decoder block of fused kernels against fp64 single operators, every gradient."""
     narrow, full = torch.bfloat16, torch.float32
@@ -174,8 +184,8 @@ def main() -> int:
     torch.ops.load_library(parser.parse_args().library)
     ops, report = torch.ops.trainsuite, Report()
     torch.manual_seed(1)
-    for check in (check_nf4, check_packed_attention, check_adapters, check_fused_blocks,
-                  check_chunked_loss):
+    for check in (check_nf4, check_packed_attention, check_adapters, check_dropout,
+                  check_fused_blocks, check_chunked_loss):
         check(ops, report)
     print_rates(ops)
     return 1 if report.failures else 0

@@ -106,3 +106,62 @@ def test_adapters_of_the_wrong_shape_are_refused(ops) -> None:
     with pytest.raises(RuntimeError, match="rows that add up to 96"):
         ops.linear(x, weight, None, None, 96, None, torch.randn(4, 64), torch.zeros(96, 4),
                    [64], 1.0)
+
+
+class FixedMask(torch.nn.Module):
+    """Dropout whose mask is given."""
+
+    def __init__(self, factor: torch.Tensor) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+@pytest.mark.parametrize("quantized", [False, True], ids=["dense", "nf4"])
+@pytest.mark.parametrize("rows", [(96,), (128, 64, 64)], ids=str)
+def test_dropout_is_pefts_with_the_same_mask(ops, rows, quantized: bool) -> None:
+    """Of the adapters' input alone; output and every gradient."""
+    model, layers, weight, bias, a, b = pair(rows, 128, quantized)
+    b.normal_(generator=torch.Generator().manual_seed(3))
+    a, b = a.requires_grad_(), b.requires_grad_()
+    x = torch.randn(37, 128, generator=torch.Generator().manual_seed(4))
+    counter = torch.tensor([12345])
+    mask = ops.adapter_dropout(torch.ones_like(x), counter, 2, 0.3)
+    with torch.no_grad():
+        for layer, piece in zip(layers, b.split(list(rows)), strict=True):
+            layer.lora_B["default"].weight.copy_(piece)
+            layer.lora_dropout["default"] = FixedMask(mask)
+    x_theirs, x_mine = x.clone().requires_grad_(), x.clone().requires_grad_()
+    codes, absmax = ops.nf4_quantize(weight) if quantized else (None, None)
+    out = ops.linear(x_mine, None if quantized else weight, codes, absmax, sum(rows), bias, a, b,
+                     rows, ALPHA / RANK, 0.3, counter, 2)
+    expected = model(x_theirs)
+    assert relative_difference(out.detach(), expected.detach()) <= TOLERANCE
+    for result in (out, expected):
+        result.square().sum().backward()
+    assert relative_difference(x_mine.grad, x_theirs.grad) <= TOLERANCE
+    for mine, name in ((a, "lora_A"), (b, "lora_B")):
+        theirs = torch.cat([getattr(layer, name)["default"].weight.grad for layer in layers])
+        assert relative_difference(mine.grad, theirs) <= TOLERANCE
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_masks_keep_their_share_and_differ(ops, dtype: torch.dtype) -> None:
+    """Values are 0 or x / (1 - p); another counter or layer is another mask, the same one the same."""
+    x = torch.full((400, 501), 3.0, dtype=dtype)
+    counters = torch.arange(2).unsqueeze(1)
+    masks = [ops.adapter_dropout(x, counters[c], layer, 0.25) for c, layer in ((0, 0), (0, 1), (1, 0))]
+    assert torch.equal(masks[0], ops.adapter_dropout(x, counters[0], 0, 0.25))
+    deviation = (0.25 * 0.75 / x.numel()) ** 0.5
+    for number, mask in enumerate(masks):
+        assert set(mask.unique().tolist()) == {0.0, 4.0}
+        assert abs((mask == 0).double().mean().item() - 0.25) < 5 * deviation
+        for other in masks[:number]:  # as independent ones agree
+            agree = (mask == other).double().mean().item()
+            assert abs(agree - (0.25**2 + 0.75**2)) < 0.01
+    neighbours = (masks[0][:, 1:] == masks[0][:, :-1]).double().mean().item()
+    assert abs(neighbours - (0.25**2 + 0.75**2)) < 0.01
+    assert ops.adapter_dropout(x, counters[0], 0, 0.0) is not None
+    assert torch.equal(ops.adapter_dropout(x, counters[0], 0, 0.0), x)

@@ -113,3 +113,25 @@ def test_bad_input_is_named(ops) -> None:
         ops.nf4_dequantize(codes, absmax, [200], torch.float32)
     with pytest.raises(RuntimeError, match="Long values are not supported"):
         ops.nf4_quantize(torch.ones(64, dtype=torch.long))
+
+
+@pytest.mark.parametrize("kind", ("random", "partial", "large", "small", "zeros", "equal", "one", "some"))
+def test_nested_maxima_as_bitsandbytes(ops, kind: str) -> None:
+    """Double quantization: codes, their maxima, the offset, and the maxima that come back."""
+    x = {
+        "random": values((64 * 256 * 80,), torch.float32),
+        "partial": values((64 * 257 + 5,), torch.float32),
+        "large": values((64 * 512,), torch.float32) * 1e20,
+        "small": values((64 * 512,), torch.float32) * 1e-30,
+        "zeros": torch.zeros(64 * 300),
+        "equal": torch.ones(64 * 600),
+        "one": values((64,), torch.float32),
+        "some": torch.cat([torch.zeros(64 * 256), values((64 * 256,), torch.float32)]),
+    }[kind]
+    _, state = functional.quantize_4bit(x, blocksize=64, quant_type="nf4", compress_statistics=True)
+    codes, maxima, offset = ops.nf4_nested(ops.nf4_quantize(x)[1])
+    assert torch.equal(codes, state.absmax.flatten())
+    assert torch.equal(maxima, state.state2.absmax)
+    assert torch.equal(offset, state.offset)
+    back = functional.dequantize_blockwise(state.absmax, state.state2).flatten() + state.offset
+    assert torch.equal(ops.nf4_nested_maxima(codes, maxima, offset), back)

@@ -88,13 +88,16 @@ def test_full_weights_go_and_come_back(base: Path, tmp_path: Path, ops) -> None:
 
 
 def test_adapters_load_in_peft_and_merge(base: Path, tmp_path: Path, ops) -> None:
-    row = train(tmp_path, base, "lora-4x4", "--save", tmp_path / "adapters")
+    dropout = ("--lora-dropout", "0.05")  # of training alone
+    row = train(tmp_path, base, "lora-4x4", "--save", tmp_path / "adapters", *dropout)
     model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base),
                                       tmp_path / "adapters" / "model-lora-4x4")
+    assert model.peft_config["default"].lora_dropout == row["lora_dropout"] == 0.05
     after = held_out_loss(model, ops)
     assert row["held_out_loss_after"] == pytest.approx(after, abs=2e-5)
     assert abs(after - row["held_out_loss_before"]) > 1e-4
-    train(tmp_path, base, "lora-4x4", "--save", tmp_path / "merged", "--save-merged")
+    train(tmp_path, base, "lora-4x4", "--save", tmp_path / "merged", "--save-merged",
+          *dropout)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged" / "model-lora-4x4",
                                                   dtype=torch.float32)
     assert held_out_loss(merged, ops) == pytest.approx(after, abs=2e-5)
