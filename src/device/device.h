@@ -64,6 +64,10 @@ std::int64_t free_memory_bytes(const DeviceInfo& device);
 /// does not end within `seconds`); empty where it is fine, and on a CPU.
 std::string device_fault(const DeviceInfo& device, double seconds);
 
+/// The same of an error code of the CUDA runtime that the device answers with and goes on answering
+/// with; empty for cudaSuccess. Whatever call saw it first is seldom the one that caused it.
+std::string lost_context(const std::string& device_name, int cuda_error);
+
 /// How this rank was bound to cores, and what was done about it.
 struct Affinity {
   std::vector<int> cores;  // cores this rank runs on

@@ -10,6 +10,37 @@
 
 namespace trainsuite {
 
+namespace {
+
+/// Errors that a kernel causes, and that are told by some later call.
+bool from_a_kernel(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+      return true;
+    default:  // memory, links, the driver
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string lost_context(const std::string& device_name, int cuda_error) {
+  const auto error = static_cast<cudaError_t>(cuda_error);
+  if (error == cudaSuccess) return "";
+  return fmt::format(
+      "{} lost its CUDA context: {} ({}){}", device_name, cudaGetErrorString(error),
+      cudaGetErrorName(error),
+      from_a_kernel(error) ? ", by a kernel launched in this step or an earlier one" : "");
+}
+
 // In a thread of its own: a device that hangs would hold this one.
 std::string device_fault(const DeviceInfo& device, double seconds) {
   if (!device.cuda) return "";
@@ -22,8 +53,7 @@ std::string device_fault(const DeviceInfo& device, double seconds) {
   if (state.wait_for(std::chrono::duration<double>(seconds)) != std::future_status::ready) {
     return fmt::format("{} did not finish its work within {:.3g} s", device.name, seconds);
   }
-  const cudaError_t error = state.get();
-  return error == cudaSuccess ? "" : fmt::format("{}: {}", device.name, cudaGetErrorString(error));
+  return lost_context(device.name, state.get());
 }
 
 }  // namespace trainsuite

@@ -36,6 +36,15 @@ Value value_from(const json& value) {
 
 }  // namespace
 
+Outcome with_device(Outcome outcome, const std::string& lost) {
+  outcome.lost = lost;
+  if (!lost.empty() && outcome.status == "failed") {
+    const auto seen = outcome.reason.substr(0, outcome.reason.find('\n'));
+    outcome.reason = lost + "; first seen at: " + seen;
+  }
+  return outcome;
+}
+
 std::string pack(const Outcome& outcome) {
   const json all{{"status", outcome.status},
                  {"reason", outcome.reason},

@@ -15,6 +15,11 @@ struct Outcome {
   std::string lost = {};   // why this process cannot run another case
 };
 
+/// The outcome of a rank whose device is `lost` (why; empty: it is fine). That is then the reason
+/// of a failure, and what failed is where it was seen: work on a device ends after the call that
+/// launched it, and any later call may be the one that hears of its failure.
+Outcome with_device(Outcome outcome, const std::string& lost);
+
 /// Binary text (CBOR); NaN and infinities survive.
 std::string pack(const Outcome& outcome);
 Outcome unpack(const std::string& bytes);

@@ -85,7 +85,7 @@ bool enough_rounds(World& world, const std::vector<CaseRecord>& rows, const Orde
 std::vector<Outcome> settle(World& world, const Workload& workload, Outcome mine) {
   world.enter(leaving_phase);
   if (mine.status != "ok" && mine.status != "stopped") {
-    mine.lost = workload.recover();
+    mine = with_device(std::move(mine), workload.recover());
     world.clear_failures();
   }
   std::vector<Outcome> outcomes;

@@ -249,4 +249,25 @@ TEST(ApplyAffinity, ThreadsOfAllRanksFitTheCores) {
   }
 }
 
+TEST(LostContext, SaysWhatHappenedNotWhoSawIt) {
+  EXPECT_EQ(lost_context("GPU", 0), "");
+  EXPECT_EQ(
+      lost_context("NVIDIA H200", 710),
+      "NVIDIA H200 lost its CUDA context: device-side assert triggered (cudaErrorAssert), by a "
+      "kernel launched in this step or an earlier one");
+  // Codes of the CUDA runtime: illegal address, time-out, stack, instruction, alignment, address
+  // space, program counter, launch failure.
+  for (const int error : {700, 702, 714, 715, 716, 717, 718, 719}) {
+    const auto text = lost_context("GPU", error);
+    EXPECT_TRUE(contains(text, "by a kernel launched in this step or an earlier one")) << text;
+    EXPECT_FALSE(contains(text, "unrecognized")) << text;
+  }
+  for (const int error : {214, 220, 999}) {  // uncorrectable ECC, NVLink, unknown
+    const auto text = lost_context("GPU", error);
+    EXPECT_TRUE(contains(text, "GPU lost its CUDA context: ")) << text;
+    EXPECT_FALSE(contains(text, "kernel")) << text;
+  }
+  EXPECT_TRUE(contains(lost_context("GPU", 214), "uncorrectable ECC error"));
+}
+
 }  // namespace

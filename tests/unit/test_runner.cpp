@@ -59,6 +59,27 @@ TEST(Outcome, SurvivesTheWayToRankZero) {
   EXPECT_EQ(value<std::string>(got.record.facts, "text"), "x");
 }
 
+TEST(Outcome, OfALostDeviceNamesTheLossFirst) {
+  const Outcome seen{"failed",
+                     "training: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling "
+                     "`cublasGemmEx(...)`\nCUDA kernel errors might be reported at some other call",
+                     {},
+                     "training",
+                     21};
+  const auto lost = with_device(seen, "GPU lost its CUDA context: device-side assert triggered");
+  EXPECT_EQ(lost.lost, "GPU lost its CUDA context: device-side assert triggered");
+  EXPECT_EQ(
+      lost.reason,
+      "GPU lost its CUDA context: device-side assert triggered; first seen at: training: CUDA "
+      "error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`");
+  EXPECT_EQ(lost.step, 21);
+  EXPECT_EQ(with_device(seen, "").reason, seen.reason);
+  auto late = seen;
+  late.status =
+      "timeout";  // the row's reason is the limit; what became of the device is told apart
+  EXPECT_EQ(with_device(late, "GPU did not finish its work within 10 s").reason, seen.reason);
+}
+
 TEST(Assemble, TakesTheSlowestAndLargestRankAndRankZerosHash) {
   const auto row = assemble(plain(), 4, {rank(0, 0.5, 100, 9), rank(1, 0.7, 50, 9)});
   EXPECT_EQ(row.status, "ok");
