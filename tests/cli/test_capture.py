@@ -189,3 +189,23 @@ def test_a_block_keeps_no_more_for_backward_than_its_activations(tmp_path: Path)
     bf16_values = 7 * width + 3 * hidden
     numbers = 2 * 2 + heads  # fp32: of norms (mean square's root) and of attention (log of the sum)
     assert kept <= batch * sequence * (2 * bf16_values + 4 * numbers)
+
+
+def test_a_fused_head_is_one_operator_in_the_graph(tmp_path: Path) -> None:
+    """The product, the loss and the gradient of the logits; else Inductor would make them anew."""
+    sys.path.insert(0, str(CAPTURE.parent))
+    import capture
+
+    capture.prepare(request(tmp_path, "cpu"), tmp_path)
+    batch, sequence, width, vocabulary = 2, 8, 16, 40
+    for op, vectors, numbers in (("gpt2_head_loss", 2, [1.0]), ("decoder_head_loss", 1, [1.0, 1e-6])):
+        shapes = [[batch, sequence, width], *[[width]] * vectors, [vocabulary, width]]
+        tensors = [{"shape": shape, "dtype": "bfloat16", "gradient": True} for shape in shapes]
+        tensors.append({"shape": [batch, sequence], "dtype": "int64", "gradient": False})
+        arguments = [{"tensor": index} for index in range(len(tensors))]
+        for fused in (True, False):
+            block = {"op": op, "tensors": tensors, "arguments": [*arguments, *numbers, fused]}
+            graphs = capture.trace(block, "cpu")
+            nodes = list(graphs["forward"][0].graph.nodes)
+            names = [str(node.target) for node in nodes if node.op == "call_function"]
+            assert names.count("trainsuite.linear_cross_entropy_rows.default") == int(fused), names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -40,6 +41,14 @@ def run(program: Program, cache: Path, out: Path, *flags: str, ranks: int = 1) -
     return h5py.File(out)
 
 
+def code_of(cache: Path, block: str) -> str:
+    """The C++ code in the forward package of the only block of that name."""
+    (package,) = cache.glob(f"{block}-*/forward.pt2")
+    with zipfile.ZipFile(package) as archive:
+        (code,) = (name for name in archive.namelist() if name.endswith(".wrapper.cpp"))
+        return archive.read(code).decode()
+
+
 def test_one_rank_as_eager_and_then_from_the_cache(
     program: Program, cache: Path, tmp_path: Path
 ) -> None:
@@ -62,6 +71,7 @@ def test_one_rank_as_eager_and_then_from_the_cache(
         ]
         assert "first_step_seconds_cold" not in second
         assert all(second[f"compile_{part}_seconds"] == 0 for part in PARTS)
+    assert "linear_cross_entropy_rows" not in code_of(cache, "gpt2-head")  # a CPU's default
     # Nothing to compile: no compiler and no Python are asked for.
     ended = program(
         *flags, *SHORT, "--compile-cache", cache, "--out", tmp_path / "b.h5",
@@ -85,8 +95,10 @@ def test_two_ranks_share_packages(program: Program, cache: Path, tmp_path: Path)
 
 
 def test_compile_suite(program: Program, cache: Path, tmp_path: Path) -> None:
-    """Both attentions train as their eager rows; graph rows say why they did not run."""
-    with run(program, cache, tmp_path / "a.h5", "compile", "--precision", "fp32") as file:
+    """Both attentions train as their eager rows; graph rows say why they did not run. The fused head
+    and loss, a GPU's default, is what the packages call."""
+    flags = ["compile", "--precision", "fp32", "--loss-kernel", "fused"]
+    with run(program, cache, tmp_path / "a.h5", *flags) as file:
         assert len(file["compile"]) == 6
         for attention in ("sdpa", "naive"):
             eager = losses(file, f"tiny-eager-{attention}")
@@ -94,6 +106,7 @@ def test_compile_suite(program: Program, cache: Path, tmp_path: Path) -> None:
             graph = file[f"compile/tiny-graph-{attention}/0"].attrs
             assert graph["status"] == "skipped"
             assert "CUDA graphs need a GPU" in graph["reason"]
+        assert "linear_cross_entropy_rows" in code_of(cache, "decoder-head")
         np.testing.assert_allclose(
             losses(file, "tiny-eager-sdpa"), losses(file, "tiny-eager-naive"), rtol=1e-4
         )
