@@ -28,13 +28,14 @@ from typing import Any
 
 from capture_inductor import (
     configure,
+    find_cuda,
     gpu_untouched,
     import_all,
     load_libraries,
     prepare_triton,
-    provide_cuda,
+    provide_driver,
 )
-from capture_wrapper import WrapperBuilds, prepare_wrappers
+from capture_wrapper import Shared, WrapperBuilds, prepare_prefix
 
 START = time.time()
 
@@ -165,13 +166,13 @@ def compile_package(graph: Any, inputs: list[Any], path: Path) -> list[int]:
 
 
 def child(block: dict[str, Any], which: str, request: dict[str, Any], output: Path,
-          traced: dict[str, Any] | None) -> None:
+          shared: Shared, traced: dict[str, Any] | None) -> None:
     """One package, in its own process; its facts go to <block>/<which>.json."""
     from torch._inductor import async_compile, cpp_builder
 
     begin = time.time()
     parts = Parts()
-    build = WrapperBuilds(request["device"], cpp_builder.CppBuilder.build)
+    build = WrapperBuilds(shared, cpp_builder.CppBuilder.build)
     cpp_builder.CppBuilder.build = parts.timed("wrapper", lambda builder: build(builder))
     async_compile.AsyncCompile.wait = parts.timed("kernels", async_compile.AsyncCompile.wait)
     graphs = traced or parts.timed("trace", trace)(block, request["device"])
@@ -221,15 +222,18 @@ def failures(output: Path, children: dict[str, Any]) -> str:
     return "; ".join(f"{', '.join(names)}: {cause}" for cause, names in causes.items())
 
 
-def start(output: Path, name: str, *work: Any) -> Any:
-    """A forked process that does `work`, a function and its arguments."""
+def start(output: Path, name: str, *work: Any, helper: bool = False) -> Any:
+    """A forked process that does `work`, a function and its arguments; a helper ends with this one."""
     fork = multiprocessing.get_context("fork")
-    process = fork.Process(target=run_to_the_end, args=(cause_file(output, name), *work))
+    arguments = (cause_file(output, name), *work)
+    process = fork.Process(target=run_to_the_end, args=arguments, daemon=helper)
     process.start()
     return process
 
 
-def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[str, Any]:
+def start_children(
+    request: dict[str, Any], output: Path, shared: Shared, parts: Parts
+) -> dict[str, Any]:
     """A process a package; {name: process}."""
     children = {}
     for block in request["blocks"]:
@@ -239,26 +243,20 @@ def start_children(request: dict[str, Any], output: Path, parts: Parts) -> dict[
         traced = parts.timed("trace", trace)(block, "cpu") if on_cpu else None
         for which in ("backward", "forward"):
             name = f"{block['name']}/{which}"
-            children[name] = start(output, name, child, block, which, request, output, traced)
+            work = (child, block, which, request, output, shared, traced)
+            children[name] = start(output, name, *work)
     return children
 
 
-def start_helpers(request: dict[str, Any], output: Path) -> None:
-    """What all packages need is built while this process imports and traces. A helper that fails is
-    missed by nobody: who needs its work does it then, and says why it cannot."""
-
-    def wrappers() -> None:
-        configure(request)
-        prepare_wrappers(request["device"])
-
-    start(output, "wrappers", wrappers)
-    if request["device"] == "cuda":
-        start(output, "triton", prepare_triton)
+def shared_of(request: dict[str, Any]) -> Shared:
+    """What this request's packages share."""
+    cuda_home = find_cuda() if request["device"] == "cuda" else None
+    folder = Path(request["work_folder"]) / "shared"
+    return Shared(folder, request["device"], cuda_home, request["torch_version"])
 
 
-def prepare(request: dict[str, Any], output: Path, meanwhile: Any = None) -> None:
-    """What all children need, done once before they are forked. `meanwhile` is called when PyTorch
-    is imported and the compiler can be used."""
+def prepare(request: dict[str, Any], output: Path, shared: Shared) -> None:
+    """What all children need, done once before they are forked."""
     load_libraries()
     import torch
 
@@ -267,24 +265,32 @@ def prepare(request: dict[str, Any], output: Path, meanwhile: Any = None) -> Non
             f"this Python has torch {torch.__version__}, trainsuite was started with "
             f"{request['torch_version']}"
         )
-    output.mkdir(parents=True, exist_ok=True)
     with gpu_untouched(request["device"]):
         if request["device"] == "cuda":
-            provide_cuda(output / "driver")
-        if meanwhile:
-            meanwhile()
+            provide_driver(output / "driver")
         import_all()
-        configure(request)
+        configure(request, shared)
         torch.ops.load_library(request["ops_library"])
         torch.ops.trainsuite.use_attention(request["attention"])
 
 
 def run(request: dict[str, Any], output: Path) -> None:
-    """Compiles all blocks and writes timing.json."""
-    prepare(request, output, lambda: start_helpers(request, output))
+    """Compiles all blocks and writes timing.json.
+
+    Helpers build beside this process what packages share. One that fails is missed by nobody: who
+    needs its work does it then, and says why it cannot.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    shared = shared_of(request)
+    shared.start(lambda work: start(output, "shared", work, helper=True))
+    if request["device"] == "cuda":
+        start(output, "triton", prepare_triton, helper=True)
+    prepare(request, output, shared)
+    if request["device"] == "cpu":
+        start(output, "prefix", prepare_prefix, "cpu", helper=True)
     parts = Parts()
     parts.seconds["import"] = time.time() - START
-    children = start_children(request, output, parts)
+    children = start_children(request, output, shared, parts)
     for process in children.values():
         process.join()
     if failed := failures(output, children):

@@ -2,8 +2,8 @@
 
 import contextlib
 import ctypes
-import importlib.util
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,10 +49,7 @@ def vector_isas(device: str) -> list[Any]:
 
 def load_libraries() -> None:
     """Loads PyTorch's libraries in a thread, while Python modules that PyTorch needs are imported."""
-    found = importlib.util.find_spec("torch")
-    if found is None or not found.submodule_search_locations:
-        return  # its import will say so
-    folder = Path(found.submodule_search_locations[0]) / "lib"
+    folder = capture_wrapper.torch_folder() / "lib"
 
     def load() -> None:
         with contextlib.suppress(OSError):  # the import will say so
@@ -84,7 +81,7 @@ def import_all() -> None:
     import torch.utils.cpp_extension  # noqa: F401
 
 
-def configure(request: dict[str, Any]) -> None:
+def configure(request: dict[str, Any], shared: capture_wrapper.Shared) -> None:
     """Inductor's settings, the same for every package."""
     import torch
     from torch._inductor import codecache, config, cpu_vec_isa
@@ -93,7 +90,10 @@ def configure(request: dict[str, Any]) -> None:
     cpu_vec_isa.valid_vec_isa_list = lambda: vector_isas(request["device"])
     config.cpp.vec_isa_ok = True
     cpu_vec_isa.VecISA.check_build = lambda isa, code: False  # of extensions beyond the plain ISA
-    codecache._precompile_header = capture_wrapper.precompiled_header
+    prefix = capture_wrapper.precompiled_prefix
+    codecache._precompile_header = lambda header, line, **command: (
+        str(shared.header) if header == shared.header_name else prefix(header, line, **command)
+    )
     config.aot_inductor.compile_wrapper_opt_level = "O0"  # it only launches
     config.compile_threads = 1  # the packages are side by side already
     if request["device"] == "cuda":
@@ -122,19 +122,25 @@ def prepare_triton() -> None:
     driver.CudaUtils()
 
 
-def provide_cuda(folder: Path) -> None:
-    """What the C++ compiler needs for CUDA, also where PyTorch's wheels are all there is of it:
-    headers, and the driver's library by the name that linking asks for, which `folder` is made for.
+def find_cuda() -> str:
+    """The folder with CUDA's headers, also where PyTorch's wheels are all there is of CUDA; names it
+    in CUDA_HOME, where PyTorch looks first. Before torch is imported.
     """
-    import torch
-    from torch.utils import cpp_extension
-
-    site = Path(torch.__file__).parents[1]
-    homes = [Path(cpp_extension.CUDA_HOME or site), *sorted((site / "nvidia").glob("*"))]
+    compiler = shutil.which("nvcc")
+    named = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    homes = [Path(home) for home in named if home]
+    homes += [Path(compiler).resolve().parents[1]] if compiler else []
+    homes.append(Path("/usr/local/cuda"))
+    homes += sorted((capture_wrapper.torch_folder().parent / "nvidia").glob("*"))
     having = [home for home in homes if (home / "include" / "cuda_runtime_api.h").is_file()]
     if not having:
         raise RuntimeError("no CUDA headers: CUDA_HOME should name a folder with include/cuda.h")
-    os.environ["CUDA_HOME"] = cpp_extension.CUDA_HOME = str(having[0])
+    os.environ["CUDA_HOME"] = str(having[0])
+    return str(having[0])
+
+
+def provide_driver(folder: Path) -> None:
+    """The driver's library by the name that linking asks for, in `folder`."""
     ctypes.CDLL("libcuda.so.1")  # loads it where it is found at run time; does not start the driver
     maps = Path("/proc/self/maps").read_text().splitlines()
     folder.mkdir(parents=True)

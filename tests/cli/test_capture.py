@@ -37,7 +37,8 @@ sys.path.insert(0, sys.argv[1])
 import capture
 request = json.loads(sys.argv[2])
 capture.environment(request)
-capture.prepare(request, Path(sys.argv[3]))
+Path(sys.argv[3]).mkdir()
+capture.prepare(request, Path(sys.argv[3]), capture.shared_of(request))
 import torch
 if os.fork() == 0:
     os._exit(torch.cuda._is_in_bad_fork())
@@ -72,6 +73,16 @@ def request(folder: Path, device: str, *blocks: dict[str, Any]) -> dict[str, Any
         "work_folder": str(folder / "work"),
         "blocks": list(blocks),
     }
+
+
+def tracing(folder: Path) -> Any:
+    """The module capture, ready to trace in this process."""
+    sys.path.insert(0, str(CAPTURE.parent))
+    import capture
+
+    wanted = request(folder, "cpu")
+    capture.prepare(wanted, folder, capture.shared_of(wanted))
+    return capture
 
 
 def test_the_parent_leaves_the_gpu_to_its_children(
@@ -124,10 +135,7 @@ def test_the_last_line_says_what_failed_and_why(
 
 def test_a_quantized_block_keeps_no_matrix_for_backward(tmp_path: Path) -> None:
     """What forward hands to backward is codes and activations; each matrix is dequantized again."""
-    sys.path.insert(0, str(CAPTURE.parent))
-    import capture
-
-    capture.prepare(request(tmp_path, "cpu"), tmp_path)
+    capture = tracing(tmp_path)
     width, hidden, rank, key = 48, 80, 2, 16  # 3 query heads, 1 of keys and values, 16 wide
     matrices = [(width + 2 * key, width), (width, width), (2 * hidden, width), (width, hidden)]
     tensors = [([5, 7, width], "float32", True)]
@@ -160,10 +168,7 @@ def test_a_quantized_block_keeps_no_matrix_for_backward(tmp_path: Path) -> None:
 
 def test_a_block_keeps_no_more_for_backward_than_its_activations(tmp_path: Path) -> None:
     """Llama, bf16: what is kept of a token, views by the memory that they hold alive."""
-    sys.path.insert(0, str(CAPTURE.parent))
-    import capture
-
-    capture.prepare(request(tmp_path, "cpu"), tmp_path)
+    capture = tracing(tmp_path)
     batch, sequence, width, hidden, heads = 2, 64, 128, 512, 2
     shapes = [[batch, sequence, width], [width], [3 * width, width], [width, width], [width],
               [2 * hidden, width], [width, hidden]]
@@ -193,10 +198,7 @@ def test_a_block_keeps_no_more_for_backward_than_its_activations(tmp_path: Path)
 
 def test_a_fused_head_is_one_operator_in_the_graph(tmp_path: Path) -> None:
     """The product, the loss and the gradient of the logits; else Inductor would make them anew."""
-    sys.path.insert(0, str(CAPTURE.parent))
-    import capture
-
-    capture.prepare(request(tmp_path, "cpu"), tmp_path)
+    capture = tracing(tmp_path)
     batch, sequence, width, vocabulary = 2, 8, 16, 40
     for op, vectors, numbers in (("gpt2_head_loss", 2, [1.0]), ("decoder_head_loss", 1, [1.0, 1e-6])):
         shapes = [[batch, sequence, width], *[[width]] * vectors, [vocabulary, width]]
@@ -209,3 +211,24 @@ def test_a_fused_head_is_one_operator_in_the_graph(tmp_path: Path) -> None:
             nodes = list(graphs["forward"][0].graph.nodes)
             names = [str(node.target) for node in nodes if node.op == "call_function"]
             assert names.count("trainsuite.linear_cross_entropy_rows.default") == int(fused), names
+
+
+def test_a_compiler_that_cannot_prepare_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages are then compiled in Inductor's own way."""
+    sys.path.insert(0, str(CAPTURE.parent))
+    from capture_wrapper import Shared
+
+    monkeypatch.setenv("CXX", "false")
+    shared = Shared(tmp_path / "shared", "cpu", None, torch.__version__)
+    source = tmp_path / "x.wrapper.cpp"
+    source.write_text(f"// before\n{shared.interface}\n// after\n")
+    assert shared.interface_of(source.read_text()) is not None
+    assert shared.interface_of("int x;\n" + shared.interface[:-9]) is None
+    started: list[Any] = []
+    shared.start(lambda work: started.append(work()))
+    assert len(started) == 1
+    assert shared.objects() == []
+    assert not shared.compile(source, str(tmp_path / "x.o"))
+    assert "after" in source.read_text()

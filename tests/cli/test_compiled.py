@@ -72,6 +72,7 @@ def test_one_rank_as_eager_and_then_from_the_cache(
         assert "first_step_seconds_cold" not in second
         assert all(second[f"compile_{part}_seconds"] == 0 for part in PARTS)
     assert "linear_cross_entropy_rows" not in code_of(cache, "gpt2-head")  # a CPU's default
+    assert all("Inductor's way" not in log.read_text() for log in (cache / "logs").iterdir())
     # Nothing to compile: no compiler and no Python are asked for.
     ended = program(
         *flags, *SHORT, "--compile-cache", cache, "--out", tmp_path / "b.h5",
