@@ -112,9 +112,9 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def quantize(model: nn.Module, compute: torch.dtype, nested: bool) -> None:
-    """Replaces every linear layer but the head by bitsandbytes' NF4 (block 64, fp32 scales; `nested`:
-    quantized ones), as transformers' BitsAndBytesConfig does; the codes are made when the model goes
-    to its device."""
+    """Replaces every linear layer but the head by bitsandbytes' NF4 (block 64; scales fp32, or
+    quantized where `nested`), as transformers' BitsAndBytesConfig does; the codes are made when the
+    model goes to its device."""
     import bitsandbytes as bnb  # only QLoRA needs it
 
     for parent in list(model.modules()):
