@@ -156,7 +156,12 @@ CompileReport PackageCache::ensure(const CompileTarget& target,
   }
   CompileReport again;  // another job may have made them while this one waited
   wanted = missing(target, wanted, again);
-  if (!wanted.empty()) compile(target, wanted, watch, report);
+  if (!wanted.empty()) {
+    compile(target, wanted, watch, report);
+  } else {
+    report.waited = true;
+    report.notes.push_back("waited for another job that compiled the same blocks");
+  }
   return report;
 }
 

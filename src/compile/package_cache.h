@@ -20,6 +20,7 @@ struct BlockPackages {
 /// What getting packages took.
 struct CompileReport {
   bool compiled = false;  // false: all came from the cache
+  bool waited = false;    // for another job that compiled them
   std::map<std::string, double>
       seconds;                     // import, trace, inductor, kernels, wrapper; compiled only
   std::vector<std::string> notes;  // locks that could not be had, damaged packages

@@ -62,7 +62,7 @@ void CasePackages::compile(const PackageCache& cache, const CompileTarget& targe
     if (world_.stop_gate().frozen()) fail<Stopped>("asked to stop");
   };
   auto report = cache.ensure(target, block_requests(work_), watch);
-  report_.compiled = report.compiled;
+  report_.compiled = report.compiled || report.waited;
   for (const auto& [part, seconds] : report.seconds) report_.seconds[part] += seconds;
   for (auto& note : report.notes) report_.notes.push_back(std::move(note));
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "compile/held_folder.h"
 #include "compile/package_cache.h"
@@ -144,6 +145,23 @@ TEST_F(PackageCacheTest, JobsAtTheSameTimeCompileOnce) {
   }
   for (auto& job : jobs) job.join();
   EXPECT_EQ(runs(), 1);
+}
+
+TEST_F(PackageCacheTest, AWaitForAnotherJobIsToldFromAHit) {
+  fs::create_directories(folder_ / "cache");
+  const auto lock = folder_ / "cache" / (cache().key(target_, one_) + ".lock");
+  FILE* other = fopen(lock.c_str(), "w");
+  ASSERT_EQ(flock(fileno(other), LOCK_EX), 0);
+  const auto report = cache().ensure(target_, {one_}, [&] {
+    if (other == nullptr) return;
+    cache(/*lock_seconds=*/0).ensure(target_, {one_}, nothing);  // the other job's work
+    fclose(std::exchange(other, nullptr));
+  });
+  EXPECT_EQ(runs(), 1);
+  EXPECT_FALSE(report.compiled);
+  EXPECT_TRUE(report.waited);
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_FALSE(cache().ensure(target_, {one_}, nothing).waited);
 }
 
 TEST_F(PackageCacheTest, ALockThatStaysTakenDoesNotStopTheRun) {
