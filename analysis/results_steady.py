@@ -123,11 +123,14 @@ def notes(case: Case) -> list[str]:
         return []
     found = _steadiness(case)
     if case.value("throttled"):
-        found.append(f"throttled in {case.value('throttled_share') * 100:.0f}% of the samples: "
-                     f"{case.value('throttle_reasons')}")
+        share, reasons = case.value("throttled_share") * 100, case.value("throttle_reasons")
+        found.append(f"at its power limit in {share:.0f}% of the samples ({reasons}), as is usual "
+                     "under full load: the clock is what the limit allows" if reasons == POWER_CAP
+                     else f"throttled in {share:.0f}% of the samples: {reasons}")
     if case.value("shared_gpu"):
-        found.append(f"the GPU was shared: up to {case.value('other_processes')} other "
-                     "process(es) on it")
+        count = case.value("other_processes")
+        found.append(f"the GPU was shared: up to {count} other "
+                     f"{'process had a context' if count == 1 else 'processes had contexts'} on it")
     joules, steps, tokens = (case.value(name) for name in ("loop_energy_joules", "loop_steps",
                                                            "tokens_per_step"))
     if joules and steps and tokens:

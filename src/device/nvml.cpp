@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "core/error.h"
 #include "device/nvml_functions.h"
@@ -223,11 +224,10 @@ std::shared_ptr<const Nvml> Nvml::open(std::string& reason, const std::string& l
 }
 
 int other_processes(const std::vector<unsigned>& listed, const std::vector<int>& own) {
-  const auto is_ours = [&](unsigned pid) {
-    return std::find(own.begin(), own.end(), static_cast<int>(pid)) != own.end();
-  };
-  const auto ours = std::count_if(listed.begin(), listed.end(), is_ours);
-  const auto all = static_cast<int>(listed.size());
+  const std::set<unsigned> each(listed.begin(), listed.end());
+  const auto ours = std::count_if(
+      own.begin(), own.end(), [&](int pid) { return each.count(static_cast<unsigned>(pid)) > 0; });
+  const auto all = static_cast<int>(each.size());
   if (ours > 0) return all - static_cast<int>(ours);
   return std::max(0, all - static_cast<int>(own.size()));
 }

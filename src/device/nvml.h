@@ -41,9 +41,9 @@ class Nvml {
   virtual double energy_joules(int index) const = 0;
 };
 
-/// Of `listed` processes with a context on a GPU, those that are not ours. In a container NVML may
-/// number processes otherwise than we do: where none of ours is listed, as many as we are count as
-/// ours.
+/// Of `listed` processes with a context on a GPU, those that are not ours (`own`: each rank's
+/// once). A driver may list a process several times, once a context. In a container NVML may number
+/// processes otherwise than we do: where none of ours is listed, as many as we are count as ours.
 int other_processes(const std::vector<unsigned>& listed, const std::vector<int>& own);
 
 }  // namespace trainsuite

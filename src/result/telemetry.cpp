@@ -14,7 +14,7 @@ struct Word {
   const char* text;
 };
 // nvmlClocksEventReasons of nvml.h; src/device/nvml.cpp holds the two together.
-constexpr std::array words{Word{0x04, "power cap"},
+constexpr std::array words{Word{0x04, power_cap},
                            Word{0x08, "hardware slowdown"},
                            Word{0x10, "sync boost with a slower GPU"},
                            Word{0x20, "thermal slowdown (software)"},

@@ -9,6 +9,9 @@
 
 namespace trainsuite {
 
+/// The one reason that is usual: at full load a GPU takes what its power limit allows.
+inline constexpr const char* power_cap = "power cap";
+
 /// Of NVML's bit mask of clock event reasons, those that say that a GPU ran slower than it could,
 /// in words: "power cap", "thermal slowdown (hardware)". Idle and clocks that were set are none.
 std::vector<std::string> throttle_words(std::uint64_t reasons);

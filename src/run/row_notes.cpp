@@ -41,12 +41,21 @@ void add_steadiness(const CaseRecord& record, std::vector<std::string>& notes) {
 void add_telemetry(const CaseRecord& record, std::vector<std::string>& notes) {
   const auto flags = telemetry_flags(record);
   if (flags.throttled_share.value_or(0) > 0) {
-    notes.push_back(fmt::format("throttled in {:.0f}% of the samples: {}",
-                                *flags.throttled_share * 100, join(flags.throttle_reasons, ", ")));
+    const auto reasons = join(flags.throttle_reasons, ", ");
+    const double percent = *flags.throttled_share * 100;
+    notes.push_back(
+        reasons == power_cap
+            ? fmt::format(
+                  "at its power limit in {:.0f}% of the samples ({}), as is usual under full"
+                  " load: the clock is what the limit allows",
+                  percent, reasons)
+            : fmt::format("throttled in {:.0f}% of the samples: {}", percent, reasons));
   }
   if (flags.other_processes.value_or(0) > 0) {
-    notes.push_back(fmt::format("the GPU was shared: up to {} other process{} on it",
-                                *flags.other_processes, *flags.other_processes == 1 ? "" : "es"));
+    const bool one = *flags.other_processes == 1;
+    notes.push_back(fmt::format("the GPU was shared: up to {} other process{} had {} on it",
+                                *flags.other_processes, one ? "" : "es",
+                                one ? "a context" : "contexts"));
   }
 }
 

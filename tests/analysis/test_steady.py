@@ -59,15 +59,24 @@ def test_rows_say_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (0, pytest.approx(0.6), pytest.approx(0.4)), (1, pytest.approx(0.9), pytest.approx(0.1))]
     assert straggler(case) == (1, pytest.approx(0.3))
     text = "\n".join(notes(case))
-    for part in ("25% of the samples: power cap", "up to 2 other", "wait 300.00 ms a step for "
+    for part in ("at its power limit in 25% of the samples (power cap), as is usual",
+                 "up to 2 other processes had contexts", "wait 300.00 ms a step for "
                  "rank 1", "341.3 J a step, 3.0 tokens a joule"):
         assert part in text
     assert main(["summary", path]) == 0
-    assert "throttled in 25%" in capsys.readouterr().out
+    assert "at its power limit in 25%" in capsys.readouterr().out
     assert main(["ranks", path]) == 0
     out = capsys.readouterr().out
     assert "rank 1 has the most work of its own; the others wait 300.000 ms" in out
     assert "900.000" in out
+
+
+def test_other_reasons_than_the_power_cap_are_throttling(tmp_path: Path) -> None:
+    record = sampled_case(True)
+    record.results |= {"throttle_reasons": "power cap, power brake", "other_processes": 1}
+    said = notes(results.load(made_files.write(tmp_path / "a.h5", [record])).cases[0])
+    assert "throttled in 25% of the samples: power cap, power brake" in said
+    assert "the GPU was shared: up to 1 other process had a context on it" in said
 
 
 def test_a_quiet_row_says_nothing(tmp_path: Path) -> None:

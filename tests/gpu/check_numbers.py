@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -57,7 +58,10 @@ class Checks:
         flags = ("ceilings", "--case", "matmul-bf16", "--case", "copy-device", "--steps",
                  str(REPETITIONS), "--warmup", str(WARMUP))
         first = self.run("ceilings-1", *flags)
-        theirs = {"matmul-bf16": torch_products(), "copy-device": torch_copies()}
+        # In a process of its own: a context that stays would be another process on the GPU.
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            theirs = {"matmul-bf16": pool.apply(torch_products),
+                      "copy-device": pool.apply(torch_copies)}
         second = self.run("ceilings-2", *flags)
         for recipe, rates in theirs.items():
             ours = [results_ceilings.best(file.case(f"full-{recipe}")).rate

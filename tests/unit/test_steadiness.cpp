@@ -131,5 +131,28 @@ TEST(RowNotes, SayWhatWasFound) {
   EXPECT_TRUE(row_notes(record).empty());
 }
 
+/// One rank, its two samples within the loop.
+CaseRecord sampled(double mask, double others) {
+  RankRecord rank;
+  rank.facts = {{"telemetry_loop_begin_seconds", 0.0}, {"telemetry_loop_end_seconds", 9.0}};
+  rank.telemetry = {{"sample_seconds", "s", {1, 2}},
+                    {"throttle_reasons", "1", {mask, 0}},
+                    {"other_processes", "1", {others, 0}}};
+  CaseRecord record;
+  record.status = "ok";
+  record.ranks = {rank};
+  return record;
+}
+
+TEST(RowNotes, APowerCapAloneIsToldAsUsual) {
+  EXPECT_TRUE(says(sampled(0x4, 0), "at its power limit in 50% of the samples (power cap), as is"));
+  EXPECT_FALSE(says(sampled(0x4, 0), "throttled"));
+  EXPECT_TRUE(says(sampled(0x4 | 0x80, 0), "throttled in 50% of the samples: power cap, power br"));
+  // Idle, clocks that were set, display clocks.
+  EXPECT_TRUE(row_notes(sampled(0x1 | 0x2 | 0x100, 0)).empty());
+  EXPECT_TRUE(says(sampled(0, 1), "up to 1 other process had a context on it"));
+  EXPECT_TRUE(says(sampled(0, 2), "up to 2 other processes had contexts on it"));
+}
+
 }  // namespace
 }  // namespace trainsuite

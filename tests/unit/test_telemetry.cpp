@@ -111,6 +111,9 @@ TEST(OtherProcesses, OfAContainerAreCounted) {
   EXPECT_EQ(other_processes({7, 8}, {7, 9}), 1);
   EXPECT_EQ(other_processes({70001}, {7}), 0);  // ours, under the host's number
   EXPECT_EQ(other_processes({70001, 70002, 5}, {7, 8}), 1);
+  EXPECT_EQ(other_processes({70001, 70001}, {7}), 0);  // listed once a context
+  EXPECT_EQ(other_processes({7, 7, 7}, {7}), 0);
+  EXPECT_EQ(other_processes({7, 7, 5, 5}, {7, 8}), 1);
 }
 
 /// Waits for what the sampler will do; a machine may be as slow as it likes.
