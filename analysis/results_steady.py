@@ -117,6 +117,16 @@ def within_loop(case: Case, name: str) -> list[np.ndarray]:
     return kept
 
 
+def tokens_of_step(case: Case, loop_steps: int | None) -> float | None:
+    """Tokens of a step of the timed loop, of all ranks; where steps differ the mean, no padding."""
+    if case.value("tokens_per_step"):
+        return float(case.value("tokens_per_step"))
+    if not loop_steps or "effective_tokens" not in case.series:
+        return None
+    of_steps = np.nansum(np.asarray(case.series["effective_tokens"].values, float), axis=0)
+    return float(of_steps[-loop_steps:].mean())
+
+
 def notes(case: Case) -> list[str]:
     """A sentence each; empty for rows that are not ok."""
     if case.status != "ok":
@@ -131,8 +141,8 @@ def notes(case: Case) -> list[str]:
         count = case.value("other_processes")
         found.append(f"the GPU was shared: up to {count} other "
                      f"{'process had a context' if count == 1 else 'processes had contexts'} on it")
-    joules, steps, tokens = (case.value(name) for name in ("loop_energy_joules", "loop_steps",
-                                                           "tokens_per_step"))
+    joules, steps = case.value("loop_energy_joules"), case.value("loop_steps")
+    tokens = tokens_of_step(case, steps)
     if joules and steps and tokens:
         found.append(f"energy: {joules / steps:.1f} J a step, "
                      f"{tokens * steps / joules:.1f} tokens a joule")

@@ -1,8 +1,10 @@
 // The compile suite: one decoder trained on one rank, eager, compiled, and in a CUDA graph.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "decoder_account.h"
 #include "model/decoder.h"
-#include "result/statistics.h"
 #include "suite.h"
 #include "training_workload.h"
 
@@ -68,25 +70,54 @@ std::vector<std::string> default_sizes(const Options&, bool cuda) {
   return {cuda ? "468m" : "tiny"};
 }
 
+BlockKernels block_kernels(const Case& work) {
+  if (work.execution != "eager") return BlockKernels::compiled;
+  return work.block_kernel == "fused" ? BlockKernels::fused : BlockKernels::reference;
+}
+
+/// The fused head's logits, or what the last block's backward takes, on top of what is kept.
+std::int64_t activation_bytes(const Case& work, const DecoderConfig& model, std::int64_t e) {
+  const DecoderKeeping keeping{
+      .element_bytes = e, .residual_bytes = e, .kernels = block_kernels(work)};
+  return work.micro_batch * work.sequence *
+         (decoder_kept_bytes(model, keeping) +
+          std::max(e * model.vocabulary, decoder_passing_bytes(model, keeping)));
+}
+
+StepTraffic traffic(const Case& work, const DecoderConfig& model, std::int64_t e) {
+  const DecoderKeeping keeping{.element_bytes = e, .residual_bytes = e};
+  const auto tokens = work.micro_batch * work.accumulate * work.sequence;
+  const auto kept = decoder_kept_bytes(model, keeping) + e * model.vocabulary;
+  return {.micro_batches = work.accumulate,
+          .weight_bytes = static_cast<double>(e * decoder_read_parameters(model)),
+          .activation_bytes = static_cast<double>(tokens * kept),
+          .trained = static_cast<double>(decoder_parameter_count(model)),
+          .gradient_width = static_cast<double>(e),
+          .state_width = static_cast<double>(3 * e)};
+}
+
 /// Weights, gradients and optimizer state are all of the one precision.
 StepAccount account(const Case& work) {
   const auto model = decoder_config(work.size, work.vocabulary);
-  const auto block = model.width * (model.qkv_rows() + model.heads * model.head_width) +
-                     3 * model.width * model.hidden;
-  const auto matmul_parameters = model.layers * block + model.vocabulary * model.width;
   const auto flops = [&](bool halved) {
-    return flops_per_token(static_cast<double>(matmul_parameters),
-                           static_cast<double>(model.layers),
-                           static_cast<double>(model.heads * model.head_width),
-                           static_cast<double>(work.sequence), halved) *
+    const auto products = static_cast<double>(decoder_matmul_parameters(model));
+    return decoder_flops_per_token(model, {.trained = products}, static_cast<double>(work.sequence),
+                                   halved) *
            static_cast<double>(work.tokens_per_step());
   };
-  const std::int64_t element_bytes = work.precision == "bf16" ? 2 : 4;
+  const std::int64_t e = work.precision == "bf16" ? 2 : 4;
   StepAccount account;
   account.flops = flops(true);
   account.flops_uncausal = flops(false);
-  account.weight_bytes = account.gradient_bytes = element_bytes * decoder_parameter_count(model);
+  account.weight_bytes = account.all_gradient_bytes = e * decoder_parameter_count(model);
   account.optimizer_bytes = 2 * account.weight_bytes;
+  account.gradient_bytes =  // the head's comes first, unless sums of earlier micro-batches live
+      work.accumulate > 1 ? account.all_gradient_bytes : e * model.vocabulary * model.width;
+  account.least_bytes = least_step_bytes(traffic(work, model, e));
+  if (work.precision == "bf16" && work.loss_kernel == "fused" && work.attention != "naive" &&
+      work.attention != "math") {
+    account.activation_bytes = activation_bytes(work, model, e);
+  }
   return account;
 }
 
@@ -94,8 +125,7 @@ StepAccount account(const Case& work) {
 
 Suite compile_suite() {
   Suite suite{"compile", cases, default_sizes,
-              [](const Case&) -> std::optional<std::int64_t> { return std::nullopt; },
-              training_workload};
+              [](const Case& work) { return account(work).peak_bytes(); }, training_workload};
   suite.account = account;
   return suite;
 }

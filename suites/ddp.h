@@ -17,8 +17,8 @@ std::vector<Case> ddp_cases(const Options& options, bool cuda, int ranks);
 /// The sizes that run where --size is not given: 124m and 355m on GPUs, tiny on a CPU (dry run).
 std::vector<std::string> ddp_default_sizes(const Options& options, bool cuda);
 
-/// What a step takes. Activations and what follows from them are absent with reference kernels,
-/// whose temporaries are PyTorch's, and in fp32.
+/// What a step takes. Activations held, and so the peak, are absent with reference kernels, whose
+/// temporaries are PyTorch's, and in fp32.
 StepAccount ddp_account(const Case& work);
 
 }  // namespace trainsuite

@@ -1,6 +1,4 @@
 // What a step of GPT-2 takes: operations, bytes held, bytes moved.
-#include <algorithm>
-
 #include "ddp.h"
 #include "model/gpt2.h"
 #include "result/statistics.h"
@@ -25,12 +23,13 @@ double matmul_parameters(const Gpt2Config& model) {
          static_cast<double>(model.vocabulary) * width;
 }
 
-/// What a micro-batch keeps for backward with our fused kernels in bf16.
-std::int64_t activation_bytes(const Case& work, const Gpt2Config& model) {
+/// What a micro-batch keeps for backward with our fused kernels; `e` bytes an element of the
+/// compute dtype.
+std::int64_t activation_bytes(const Case& work, const Gpt2Config& model, std::int64_t e) {
   // A block, a token: two residual sums (fp32), two norms, q, k, v, attention, and the MLP before
-  // and after GELU (bf16).
-  const auto block = (2 * 4 + 2 * 2 + 3 * 2 + 2 + 4 * 2 + 4 * 2) * model.width;
-  const auto ends = (4 + 4 + 2 + 2) * model.width + 2 * model.vocabulary;  // embedding to logits
+  // and after GELU.
+  const auto block = (2 * 4 + 2 * e + 3 * e + e + 4 * e + 4 * e) * model.width;
+  const auto ends = (4 + 4 + 2 * e) * model.width + e * model.vocabulary;  // embedding to logits
   return work.micro_batch * work.sequence * (model.layers * block + ends);
 }
 
@@ -43,15 +42,14 @@ std::int64_t gradient_bytes(const Case& work, const Gpt2Config& model, std::int6
   return 2 * head + (work.accumulate > 1 ? 4 * parameters : 4 * head);
 }
 
-/// Every micro-batch reads the weights that it computes with in forward and in backward, writes and
-/// reads its activations, and writes (or adds to) fp32 gradients; the optimizer reads those, reads
-/// and writes weights and two moments, and writes the bf16 copies.
-double least_bytes(const Case& work, std::int64_t parameters, std::int64_t activations) {
+StepTraffic traffic(const Case& work, std::int64_t parameters, std::int64_t activations) {
   const auto count = static_cast<double>(parameters);
-  const auto micro_batches = static_cast<double>(work.accumulate);
-  const double adding = (2 * micro_batches - 1) * 4 * count;  // write, then read and write
-  return micro_batches * (2 * 2 * count + 2 * static_cast<double>(activations)) + adding +
-         (4 + 12 + 12 + 2) * count;
+  const bool copies = work.precision == "bf16";
+  return {.micro_batches = work.accumulate,
+          .weight_bytes = (copies ? 2 : 4) * count,
+          .activation_bytes = static_cast<double>(work.accumulate * activations),
+          .trained = count,
+          .copy_width = copies ? 2.0 : 0};
 }
 
 }  // namespace
@@ -71,9 +69,11 @@ StepAccount ddp_account(const Case& work) {
   account.weight_bytes = (work.precision == "bf16" ? 4 + 2 : 4) * parameters;
   account.optimizer_bytes = 8 * parameters;
   account.gradient_bytes = gradient_bytes(work, model, parameters);
-  if (work.precision == "bf16" && work.loss_kernel == "fused" && work.block_kernel == "fused") {
-    account.activation_bytes = activation_bytes(work, model);
-    account.least_bytes = least_bytes(work, parameters, *account.activation_bytes);
+  const auto activations = activation_bytes(work, model, work.precision == "bf16" ? 2 : 4);
+  account.least_bytes = least_step_bytes(traffic(work, parameters, activations));
+  if (work.precision == "bf16" && work.loss_kernel == "fused" && work.block_kernel == "fused" &&
+      work.attention != "naive" && work.attention != "math") {
+    account.activation_bytes = activations;
   }
   return account;
 }

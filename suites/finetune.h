@@ -6,6 +6,7 @@
 
 #include "cli/options.h"
 #include "data/examples.h"
+#include "decoder_account.h"
 #include "model/decoder.h"
 #include "run/case.h"
 #include "train/finetune_model.h"
@@ -25,11 +26,20 @@ const TrainingData& training_data(const Case& work);
 
 /// Bytes of a device at the peak of a step: when backward begins in the largest micro-batch.
 struct FinetuneMemory {
-  std::int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0;
-  std::int64_t peak() const { return weights + gradients + optimizer + activations; }
+  std::int64_t weights = 0, gradients = 0, optimizer = 0;
+  std::int64_t read_weights = 0;  // of weights: those that micro-batches read whole
+  std::int64_t trained = 0;       // parameters
+  /// Absent where single operators run or blocks are computed again.
+  std::optional<std::int64_t> activations{};
 };
-/// Absent where single operators run or blocks are computed again. Reads or makes the examples.
-std::optional<FinetuneMemory> finetune_memory(const Case& work);
+/// Reads or makes the examples where activations are known.
+FinetuneMemory finetune_memory(const Case& work);
+/// How its blocks keep what backward needs with fused kernels.
+DecoderKeeping finetune_keeping(const Case& work);
+/// Parameters of all adapters.
+std::int64_t adapter_count(const DecoderConfig& model, std::int64_t rank);
+/// Bytes, operations and traffic: means over the case's steps, whose examples are read or made.
+StepAccount finetune_account(const Case& work);
 
 /// What QLoRA's peak holds for layers' outputs in the residual stream's dtype instead of the
 /// compute dtype; 0 where they are not.

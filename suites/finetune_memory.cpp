@@ -2,21 +2,23 @@
 #include <algorithm>
 
 #include "data/batches.h"
+#include "decoder_account.h"
 #include "finetune.h"
 #include "model/nf4.h"
 
 namespace trainsuite {
 namespace {
 
-/// Of matrices that adapters take, of biases, and of embedding and norms.
+/// Of matrices that adapters take, of biases, and of embedding and norms, of which norms.
 struct Counts {
-  std::int64_t matrices = 0, biases = 0, others = 0;
+  std::int64_t matrices = 0, biases = 0, others = 0, norms = 0;
 };
 
 Counts counts_of(const DecoderConfig& model) {
   Counts counts;
   counts.matrices = model.layers * model.width *
                     (model.qkv_rows() + model.heads * model.head_width + 3 * model.hidden);
+  counts.norms = (2 * model.layers + 1) * model.width;
   if (model.qkv_bias) counts.biases = model.layers * model.qkv_rows();
   counts.others = decoder_parameter_count(model) - counts.matrices - counts.biases;
   return counts;
@@ -32,14 +34,6 @@ std::int64_t maxima_bytes(const DecoderConfig& model, const FinetuneRecipe& reci
   return model.layers * bytes;
 }
 
-std::int64_t adapter_count(const DecoderConfig& model, std::int64_t rank) {
-  std::int64_t count = 0;
-  for (const ParameterSpec& spec : adapter_parameters(model, rank)) {
-    count += spec.shape[0] * spec.shape[1];
-  }
-  return count;
-}
-
 /// Bytes of an element: of matrix products, and of the residual stream.
 struct Widths {
   std::int64_t compute, stream;
@@ -48,17 +42,6 @@ struct Widths {
 Widths widths_of(const Case& work) {
   const std::int64_t compute = work.precision == "bf16" ? 2 : 4;
   return {compute, work.finetune->wide_stream() ? 4 : compute};
-}
-
-/// A token's, over all blocks: two sums, the heads, their attention, gate and up, and the adapters'
-/// inner values; then the last norm and what the loss keeps.
-std::int64_t token_bytes(const Case& work, const DecoderConfig& model) {
-  const Widths bytes = widths_of(work);
-  const std::int64_t inner = work.finetune->method == "full" ? 0 : 7 * work.finetune->lora_rank;
-  const std::int64_t block = 2 * (bytes.stream * model.width + 4) + 4 * model.heads +
-                             bytes.compute * (model.qkv_rows() + model.heads * model.head_width +
-                                              2 * model.hidden + inner);
-  return model.layers * block + (bytes.stream + 8 + 3 * bytes.compute) * model.width;
 }
 
 /// The larger of what the loss holds besides and what the last block's backward does.
@@ -70,7 +53,7 @@ std::int64_t passing_bytes(const Case& work, const DecoderConfig& model, std::in
       chunk == 0 ? tokens * row : std::min(tokens * row, std::max(row, chunk));
   const std::int64_t matrix =
       work.finetune->method == "qlora" ? 2 * compute * model.hidden * model.width : 0;
-  return std::max(logits, 4 * compute * model.hidden * tokens + matrix);
+  return std::max(logits, tokens * decoder_passing_bytes(model, finetune_keeping(work)) + matrix);
 }
 
 std::int64_t largest_micro_batch(const Case& work) {
@@ -84,6 +67,13 @@ std::int64_t largest_micro_batch(const Case& work) {
   return plan.largest_micro_batch(work.warmup + work.steps);
 }
 
+/// Temporaries of single operators are not known.
+bool keeping_is_known(const Case& work) {
+  return work.block_kernel != "reference" && work.loss_kernel != "reference" &&
+         work.attention != "naive" && work.attention != "math" &&
+         work.finetune->checkpointing != "on";
+}
+
 }  // namespace
 
 std::int64_t wide_output_bytes(const Case& work) {
@@ -94,19 +84,31 @@ std::int64_t wide_output_bytes(const Case& work) {
   return largest_micro_batch(work) * model.layers * 3 * model.hidden * (stream - compute);
 }
 
-std::optional<FinetuneMemory> finetune_memory(const Case& work) {
-  const FinetuneRecipe& recipe = *work.finetune;
-  if (work.block_kernel == "reference" || work.loss_kernel == "reference" ||
-      work.attention == "naive" || work.attention == "math" || recipe.checkpointing == "on") {
-    return std::nullopt;  // temporaries of single operators are not known
+std::int64_t adapter_count(const DecoderConfig& model, std::int64_t rank) {
+  std::int64_t count = 0;
+  for (const ParameterSpec& spec : adapter_parameters(model, rank)) {
+    count += spec.shape[0] * spec.shape[1];
   }
+  return count;
+}
+
+DecoderKeeping finetune_keeping(const Case& work) {
+  const Widths bytes = widths_of(work);
+  return {.element_bytes = bytes.compute,
+          .residual_bytes = bytes.stream,
+          .adapter_rank = work.finetune->method == "full" ? 0 : work.finetune->lora_rank};
+}
+
+FinetuneMemory finetune_memory(const Case& work) {
+  const FinetuneRecipe& recipe = *work.finetune;
   const DecoderConfig model = case_model(work);
   const Counts counts = counts_of(model);
   const std::int64_t all = decoder_parameter_count(model);
   const auto [compute, stream] = widths_of(work);
   const bool full = recipe.method == "full";
   const std::int64_t trained = full ? all : adapter_count(model, recipe.lora_rank);
-  const std::int64_t copies = compute == 4 ? 0 : compute * trained;
+  // Norms have no copies in the compute dtype.
+  const std::int64_t copies = compute == 4 ? 0 : compute * (full ? all - counts.norms : trained);
   FinetuneMemory memory;
   memory.weights = 4 * trained + copies;
   if (recipe.method == "lora") memory.weights += compute * all;
@@ -114,10 +116,16 @@ std::optional<FinetuneMemory> finetune_memory(const Case& work) {
     memory.weights += nf4_code_bytes(counts.matrices) + maxima_bytes(model, recipe) +
                       compute * counts.biases + stream * counts.others;
   }
+  const std::int64_t apart = compute == 4 ? 0 : 4 * (full ? all - counts.norms : trained);
+  const std::int64_t rows = model.tied ? 0 : stream * model.vocabulary * model.width;
+  memory.read_weights = memory.weights - apart - rows;
+  memory.trained = trained;
   memory.optimizer = 8 * trained;
   memory.gradients = 4 * trained;
+  if (!keeping_is_known(work)) return memory;
   const std::int64_t tokens = largest_micro_batch(work);
-  memory.activations = tokens * token_bytes(work, model) + passing_bytes(work, model, tokens);
+  memory.activations = tokens * decoder_kept_bytes(model, finetune_keeping(work)) +
+                       passing_bytes(work, model, tokens);
   return memory;
 }
 

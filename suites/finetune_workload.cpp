@@ -3,6 +3,7 @@
 
 #include "compiling.h"
 #include "finetune.h"
+#include "flops.h"
 #include "model/decoder.h"
 #include "run/plan.h"
 #include "session.h"
@@ -37,17 +38,15 @@ void describe(Session& session, const Case& work, CaseRecord& row) {
        {"suite", work.suite},
        // Losses of random weights or random tokens compare with no published ones.
        {"held_out_comparable", !work.finetune->model.empty() && !work.finetune->data.empty()}});
-  if (row.status == "ok") add_train_seconds(row);
   if (const auto bytes = wide_output_bytes(work); bytes > 0) {
     row.settings = merged_settings(row.settings, {{"predicted_wide_output_bytes", bytes}});
   }
-  const auto memory = finetune_memory(work);
-  if (!memory) return;
-  row.settings = merged_settings(row.settings, {{"predicted_weight_bytes", memory->weights},
-                                                {"predicted_gradient_bytes", memory->gradients},
-                                                {"predicted_optimizer_bytes", memory->optimizer},
-                                                {"predicted_activation_bytes", memory->activations},
-                                                {"predicted_bytes", memory->peak()}});
+  Case one = work;
+  if (work.finetune->data.empty()) one.account = finetune_account(work);  // of this repeat's seed
+  row.settings = merged_settings(row.settings, account_settings(*one.account));
+  if (row.status != "ok") return;
+  add_train_seconds(row);
+  add_flops(session, one, row);
 }
 
 RankRecord run_case(Session& session, const Case& work, bool instrumented,
@@ -67,11 +66,10 @@ RankRecord run_case(Session& session, const Case& work, bool instrumented,
 }  // namespace
 
 Suite finetune_suite() {
-  return {"finetune", finetune_cases, finetune_default_sizes,
-          [](const Case& work) -> std::optional<std::int64_t> {
-            const auto memory = finetune_memory(work);
-            return memory ? std::optional(memory->peak()) : std::nullopt;
-          },
+  return {"finetune",
+          finetune_cases,
+          finetune_default_sizes,
+          [](const Case& work) { return finetune_account(work).peak_bytes(); },
           [](Session& session, const Options& options) {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";
@@ -84,7 +82,8 @@ Suite finetune_suite() {
               describe(session, work, row);
             };
             return workload;
-          }};
+          },
+          finetune_account};
 }
 
 }  // namespace trainsuite

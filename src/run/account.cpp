@@ -16,6 +16,14 @@ Settings account_settings(const StepAccount& account) {
   return settings;
 }
 
+double least_step_bytes(const StepTraffic& traffic) {
+  const auto micro_batches = static_cast<double>(traffic.micro_batches);
+  const double adding = 2 * micro_batches - 1;  // written, then read and written
+  return 2 * (micro_batches * traffic.weight_bytes + traffic.activation_bytes) +
+         traffic.trained *
+             ((adding + 1) * traffic.gradient_width + 2 * traffic.state_width + traffic.copy_width);
+}
+
 double expected_seconds(const StepAccount& account, std::int64_t steps, int ranks,
                         double peak_flops) {
   return static_cast<double>(steps) * account.flops / (ranks * peak_flops * expected_share_of_peak);

@@ -103,6 +103,25 @@ std::string minutes_text(const Case& one) {
   return fmt::format("{:.1f}", *one.expected_seconds / 60);
 }
 
+/// Why a plan of training leaves memory or minutes out.
+std::string what_is_not_foretold(const std::vector<Case>& cases, bool cuda) {
+  std::string text;
+  const auto lacks = [&](auto has) {
+    return std::any_of(cases.begin(), cases.end(), [&](const Case& one) {
+      return one.trains && one.skip.empty() && !has(one);
+    });
+  };
+  if (!cuda && lacks([](const Case& one) { return one.predicted_bytes.has_value(); })) {
+    text += "Peak memory is foretold of GPUs alone.\n";
+  } else if (lacks([](const Case& one) { return one.predicted_bytes.has_value(); })) {
+    text += "No peak is foretold where it is not known what the kernels keep.\n";
+  }
+  if (lacks([](const Case& one) { return one.expected_seconds.has_value(); })) {
+    text += "No minutes without the device's peak in this precision: --ceilings FILE gives it.\n";
+  }
+  return text;
+}
+
 std::string memory_line(const PlanFacts& facts) {
   if (!facts.free_bytes) return {};
   return fmt::format("Memory: {:.2f} GiB free on the fullest GPU\n", gib(*facts.free_bytes));
@@ -191,7 +210,9 @@ void print_plan(std::ostream& out, const std::vector<Case>& cases, const PlanFac
     if (predicted) rows.back().push_back(memory_text(one, facts));
     if (timed) rows.back().push_back(minutes_text(one));
   }
-  out << heading(cases, facts) << "\n" << aligned_table(rows, 3) << "\n" << std::flush;
+  out << heading(cases, facts) << "\n"
+      << aligned_table(rows, 3) << what_is_not_foretold(cases, facts.cuda) << "\n"
+      << std::flush;
 }
 
 namespace {

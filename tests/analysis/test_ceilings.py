@@ -41,6 +41,7 @@ def test_points_and_bus_bandwidth(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["ceilings", path]) == 0
     out = capsys.readouterr().out
     assert "not defined for one rank" in out and "full-matmul-bf16" in out
+    assert "8,000.0000" in out  # 8 s in ms
     assert results.violations(file) == []
     assert main(["summary", path]) == 0
     summary = capsys.readouterr().out

@@ -120,10 +120,10 @@ def test_tokens_add_up_over_ranks_and_losses_are_means(tmp_path: Path) -> None:
 
 
 def test_independent_ranks_add_their_own_rates(tmp_path: Path) -> None:
-    record = timed("a", [2.0, 2.0], [4.0, 4.0], recipe="independent", tokens_per_step=64)
+    record = timed("a", [1.0, 2.0, 12.0], [4.0, 4.0, 9.0], recipe="independent", tokens_per_step=64)
     read = results.load(make_file(tmp_path / "a.h5", record))
     assert read.case("a").tokens_per_second() == 32 / 2 + 32 / 4
-    record.ranks[0].series.append(results.RankSeries("tokens", "token", [10, 10]))
+    record.ranks[0].series.append(results.RankSeries("tokens", "token", [10, 10, 70]))
     read = results.load(make_file(tmp_path / "b.h5", record))
     assert read.case("a").tokens_per_second() == 10 / 2 + 32 / 4
     record.ranks[1].series.clear()

@@ -73,6 +73,13 @@ def test_one_rank_has_no_bus_bandwidth(tmp_path: Path) -> None:
     assert "Bus bandwidth over the size" not in page.text
 
 
+def test_mfu_of_two_gpus_is_of_the_peak_of_both(tmp_path: Path) -> None:
+    # 8,192 tokens a GPU in 0.1 s at 0.8 GFLOP: 65.5 of 989.5 TFLOP/s
+    page = page_of(tmp_path, make_file(tmp_path / "r.h5", ddp_case("1gpu", 0.1),
+                                       ddp_case("plain", 0.1)))
+    assert page.column("ddp-details", "MFU") == ["6.6%", "6.6%"]
+
+
 def test_mfu_is_of_the_measured_product_of_the_device_and_says_so(tmp_path: Path) -> None:
     rows = make_file(tmp_path / "d.h5", ddp_case("1gpu", 0.1), ranks=1)
     alone = page_of(tmp_path, rows)

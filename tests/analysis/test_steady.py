@@ -33,6 +33,7 @@ def test_trend_with_ties_and_few_values() -> None:
 
 def test_outliers_by_hand() -> None:
     assert outliers(np.arange(1.0, 10)) == (0, 0)
+    assert outliers(np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 15])) == (0, 0)  # within 3 x 4.5 of 7.75
     assert outliers(np.array([1, 2, 3, 4, 5, 6, 7, 8, 19.1, 30, -9.1, 5, 5])) == (2, 1)
     assert outliers(np.empty(0)) == (0, 0)
 
@@ -69,6 +70,22 @@ def test_rows_say_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "rank 1 has the most work of its own; the others wait 300.000 ms" in out
     assert "900.000" in out
+
+
+def test_a_straggler_is_late_by_the_mean_of_the_others(tmp_path: Path) -> None:
+    record = made_files.case(seconds=(1.0, 1.0, 1.0), waiting=(0.4, 0.1, 0.7))
+    case = results.load(made_files.write(tmp_path / "a.h5", [record])).cases[0]
+    assert straggler(case) == (1, pytest.approx(0.9 - (0.6 + 0.3) / 2))
+
+
+def test_energy_of_steps_that_differ_is_of_tokens_without_padding(tmp_path: Path) -> None:
+    record = sampled_case(True)
+    record.settings.pop("tokens_per_step", None)
+    for rank, tokens in zip(record.ranks, ([99, 100, 200, 300], [99, 50, 60, 58])):
+        rank.series = [one for one in rank.series if one.name != "effective_tokens"]
+        rank.series.append(results.RankSeries("effective_tokens", "token", tokens))
+    said = "\n".join(notes(results.load(made_files.write(tmp_path / "a.h5", [record])).cases[0]))
+    assert "341.3 J a step, 0.8 tokens a joule" in said  # 768 tokens of the last 3 steps, 1024 J
 
 
 def test_other_reasons_than_the_power_cap_are_throttling(tmp_path: Path) -> None:

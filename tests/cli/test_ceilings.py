@@ -12,6 +12,7 @@ from conftest import Program
 
 FEW = ["--steps", "3", "--warmup", "1"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # threads that spin starve where others use the cores
+TRAINED = (("ddp", "1gpu"), ("finetune", "lora-4x4"), ("compile", "eager-sdpa"))
 GPU_ONLY = {"tiny-matmul-tf32", "tiny-copy-host-to-device-pinned",
             "tiny-copy-device-to-host-pinned", "tiny-copy-host-to-device-pageable",
             "tiny-copy-device-to-host-pageable"}
@@ -67,31 +68,37 @@ def test_ceilings_as_json(program: Program) -> None:
     assert case["status"] == "ok" and case["ceiling_flops_per_second"] > 0
 
 
-def test_rates_are_of_the_measured_peak(program: Program, tmp_path: Path) -> None:
-    peak, out = tmp_path / "peak.h5", tmp_path / "ddp.h5"
+@pytest.mark.parametrize(("suite", "case"), TRAINED)
+def test_rates_are_of_the_measured_peak(
+    program: Program, tmp_path: Path, suite: str, case: str
+) -> None:
+    peak, out = tmp_path / "peak.h5", tmp_path / "row.h5"
     assert program("ceilings", "--case", "matmul-fp32", *FEW, "--out", peak).returncode == 0
-    flags = ["ddp", "--case", "1gpu", *FEW, "--ceilings", peak]
+    flags = [suite, "--case", case, *FEW, "--ceilings", peak]
     ended = program(*flags, "--out", out, timeout=200, **ONE_THREAD)
     assert ended.returncode == 0, ended
     with h5py.File(peak, "r") as file:
         measured = file["ceilings/tiny-matmul-fp32/0"].attrs["ceiling_flops_per_second"]
     with h5py.File(out, "r") as file:
-        row = file["ddp/tiny-1gpu/0"]
+        row = file[f"{suite}/tiny-{case}/0"]
         assert row.attrs["peak_flops"] == measured
         assert row.attrs["peak_flops_source"] == "measured"
         assert row["check"].attrs["below_peak"] == 1
 
 
-def test_a_rate_above_the_peak_is_said_to_be_wrong(program: Program, tmp_path: Path) -> None:
-    peak, out = tmp_path / "peak.h5", tmp_path / "ddp.h5"
+@pytest.mark.parametrize(("suite", "case"), TRAINED)
+def test_a_rate_above_the_peak_is_said_to_be_wrong(
+    program: Program, tmp_path: Path, suite: str, case: str
+) -> None:
+    peak, out = tmp_path / "peak.h5", tmp_path / "row.h5"
     assert program("ceilings", "--case", "matmul-fp32", *FEW, "--out", peak).returncode == 0
     with h5py.File(peak, "r+") as file:
         file["ceilings/tiny-matmul-fp32/0"].attrs.modify("ceiling_flops_per_second", 1e3)
-    ended = program("ddp", "--case", "1gpu", *FEW, "--ceilings", peak, "--out", out, timeout=200,
+    ended = program(suite, "--case", case, *FEW, "--ceilings", peak, "--out", out, timeout=200,
                     **ONE_THREAD)
     assert "faster than the peak" in ended.stdout
     with h5py.File(out, "r") as file:
-        assert file["ddp/tiny-1gpu/0/check"].attrs["below_peak"] == 0
+        assert file[f"{suite}/tiny-{case}/0/check"].attrs["below_peak"] == 0
 
 
 @pytest.mark.parametrize("kind", ("missing", "text", "without"))

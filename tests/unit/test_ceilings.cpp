@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "result/ceilings.h"
+#include "result/ceilings_file.h"
 
 namespace trainsuite {
 namespace {
@@ -22,6 +23,17 @@ TEST(BusFactor, OneRankHasNoBus) {
   }
   EXPECT_FALSE(bus_factor(CeilingKind::matmul, 4));
   EXPECT_FALSE(bus_factor(CeilingKind::device_copy, 4));
+}
+
+TEST(ProductCeiling, IsTheMedianOfTheRepeatsOfTheFasterSize) {
+  const std::vector<MeasuredCeiling> all = {
+      {"H200", "bf16", 700, "full-matmul-bf16"}, {"H200", "bf16", 790, "full-matmul-bf16"},
+      {"H200", "bf16", 780, "full-matmul-bf16"}, {"H200", "bf16", 5, "tiny-matmul-bf16"},
+      {"H200", "fp32", 50, "full-matmul-fp32"},  {"A100", "bf16", 300, "full-matmul-bf16"}};
+  EXPECT_EQ(product_ceiling(all, "H200", "bf16"), 780);
+  EXPECT_EQ(product_ceiling(all, "H200", "fp32"), 50);
+  EXPECT_FALSE(product_ceiling(all, "H200", "tf32"));
+  EXPECT_FALSE(product_ceiling(all, "B200", "bf16"));
 }
 
 TEST(Work, OfProductsAndCopies) {

@@ -244,6 +244,26 @@ TEST(Plan, OnAGpuIsNoDryRun) {
   EXPECT_NE(out.str().find("nccl"), std::string::npos);
 }
 
+TEST(Plan, SaysWhyPeaksOrMinutesAreMissing) {
+  auto cases = ddp_cases({}, true, 1);
+  const auto text = [&](bool cuda) {
+    PlanFacts facts;
+    facts.cuda = cuda;
+    std::ostringstream out;
+    print_plan(out, cases, facts);
+    return out.str();
+  };
+  EXPECT_NE(text(false).find("of GPUs alone"), std::string::npos);
+  EXPECT_NE(text(true).find("No peak is foretold"), std::string::npos);
+  EXPECT_NE(text(true).find("--ceilings FILE"), std::string::npos);
+  for (Case& one : cases) {
+    one.predicted_bytes = 1;
+    one.expected_seconds = 1;
+  }
+  EXPECT_EQ(text(true).find("foretold"), std::string::npos);
+  EXPECT_EQ(text(true).find("--ceilings FILE"), std::string::npos);
+}
+
 TEST(CaseSettings, DescribeTheCase) {
   const auto all = ddp_cases({}, true, 4);
   const auto value = [](const Settings& settings, const std::string& name) {
