@@ -68,7 +68,7 @@ void add_spread(const CaseRecord& record, RowFigures& figures) {
   figures.tokens_per_second_p90 = fast;
 }
 
-/// GPUs that took part: ranks may share one.
+/// GPUs that took part: ranks may share one. On CPUs ranks: their ceiling is of a rank among all.
 std::optional<double> gpu_count(const CaseRecord& record, const SummaryFacts& facts) {
   std::set<std::string> uuids;
   for (const RankRecord& rank : record.ranks) {
@@ -76,8 +76,8 @@ std::optional<double> gpu_count(const CaseRecord& record, const SummaryFacts& fa
       if (identity.rank == rank.rank && !identity.uuid.empty()) uuids.insert(identity.uuid);
     }
   }
-  if (uuids.empty()) return std::nullopt;
-  return static_cast<double>(uuids.size());
+  if (uuids.empty() && (facts.cuda || record.ranks.empty())) return std::nullopt;
+  return static_cast<double>(uuids.empty() ? record.ranks.size() : uuids.size());
 }
 
 void add_mfu(const CaseRecord& record, const SummaryFacts& facts, RowFigures& figures) {

@@ -75,7 +75,12 @@ std::string rate_notes(const std::vector<CaseRecord>& records, const SummaryFact
     if (row_figures(record, facts).of_loop) of_loop.push_back(row_name(record));
   }
   std::string notes;
-  if (of_loop.empty() || of_loop.size() < records.size()) {
+  const bool finetune = std::any_of(records.begin(), records.end(), [](const CaseRecord& record) {
+    return find_number(record.results, "train_seconds").has_value();
+  });
+  if (finetune) {
+    notes += "tokens/s: tokens that are no padding over the time of all steps; step: median.\n";
+  } else if (of_loop.empty() || of_loop.size() < records.size()) {
     notes +=
         "tokens/s: median [p10..p90] over the measured steps, each at its slowest rank;"
         " independent: sum over ranks of own tokens / own step.\n";

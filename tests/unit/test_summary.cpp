@@ -171,6 +171,9 @@ TEST(RowFigures, MfuDividesByThePeakOfTheGpusThatTookPart) {
   record.ranks.pop_back();  // rank 0 alone: the other GPU idles
   EXPECT_NEAR(row_figures(record, gpus({"a", "b"})).mfu.value(), 1.0, 1e-12);
   EXPECT_FALSE(row_figures(record, gpus({"", ""})).mfu);
+  SummaryFacts cpus = gpus({"", ""});
+  cpus.cuda = false;  // the peak is a measured one, of a rank
+  EXPECT_NEAR(row_figures(record, cpus).mfu.value(), 1.0, 1e-12);
 }
 
 TEST(RowFigures, AFailedRowHasNone) {
@@ -196,6 +199,15 @@ std::string line_of(const std::string& text, const std::string& start) {
     if (line.starts_with(start + " ")) return line;
   }
   return {};
+}
+
+TEST(SummaryText, RatesOfFineTuningLeavePaddingOut) {
+  CaseRecord record = row("full-4x4", 1, 1, 0.1);
+  set(record.results, "train_seconds", 2.0);
+  record.ranks[0].series.push_back({"effective_tokens", "token", {100, 300, 200}});
+  const std::string text = summary_text({record}, gpus({"a"}));
+  EXPECT_TRUE(has(text, " 300 ") && has(text, "tokens that are no padding")) << text;
+  EXPECT_FALSE(has(text, "over the measured steps")) << text;
 }
 
 TEST(Summary, ShowsRatesBasesPeaksAndThePathLast) {
