@@ -45,6 +45,7 @@ TEST(LoopMeans, AreOfTheSlowestRank) {
   EXPECT_NEAR(figures.step_seconds.value(), 0.2, 1e-12);
   EXPECT_NEAR(figures.tokens_per_second.value(), 10'000, 1e-8);
   EXPECT_FALSE(figures.tokens_per_second_p10 || figures.tokens_per_second_p90);
+  EXPECT_NEAR(row_figures(untimed("plain", {1.0, 0.5}), {}).step_seconds.value(), 0.2, 1e-12);
 }
 
 TEST(LoopMeans, OfIndependentRanksSumOwnRates) {

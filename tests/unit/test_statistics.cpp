@@ -71,7 +71,8 @@ TEST(Summary, AbsentWithoutMeasuredSteps) {
 }
 
 TEST(TokensPerSecond, IsTokensOverTheMedianStep) {
-  CaseRecord record = row_of({1, 0, 0}, {rank_with(0, {9, 2, 4}), rank_with(1, {9, 4, 4})});
+  CaseRecord record =
+      row_of({1, 0, 0, 0}, {rank_with(0, {9, 2, 4, 1}), rank_with(1, {9, 4, 4, 10})});
   EXPECT_FALSE(tokens_per_second(record));  // tokens unknown
   record.settings = {{"tokens_per_step", std::int64_t{7}}, {"tokens_per_step", std::int64_t{64}}};
   EXPECT_DOUBLE_EQ(tokens_per_second(record).value(), 16);  // the later value counts
