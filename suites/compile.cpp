@@ -46,8 +46,7 @@ Case make_case(const Size& size, const Execution& execution, const std::string& 
   one.precision = options.precision == "auto" ? (cuda ? "bf16" : "fp32") : options.precision;
   one.attention = attention == "naive" ? attention : options.attention;
   one.loss_kernel = options.loss_kernel;
-  // Inductor writes a compiled block's kernels itself.
-  one.block_kernel = one.execution == "eager" ? options.block_kernel : "reference";
+  one.block_kernel = options.block_kernel;
   one.seed = options.seed;
   const auto tokens = static_cast<double>(one.micro_batch * one.accumulate * one.sequence);
   one.work = size.parameters * tokens * static_cast<double>(one.steps + one.warmup);
@@ -71,8 +70,8 @@ std::vector<std::string> default_sizes(const Options&, bool cuda) {
 }
 
 BlockKernels block_kernels(const Case& work) {
-  if (work.execution != "eager") return BlockKernels::compiled;
-  return work.block_kernel == "fused" ? BlockKernels::fused : BlockKernels::reference;
+  if (work.block_kernel == "fused") return BlockKernels::fused;
+  return work.execution == "eager" ? BlockKernels::reference : BlockKernels::compiled;
 }
 
 /// The fused head's logits, or what the last block's backward takes, on top of what is kept.

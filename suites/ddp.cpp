@@ -61,8 +61,7 @@ Case make_case(const Size& size, const Recipe& recipe, const std::string& execut
   one.precision = options.precision == "auto" ? (cuda ? "bf16" : "fp32") : options.precision;
   one.attention = options.attention;
   one.loss_kernel = options.loss_kernel;
-  // Inductor fuses the reference's operators itself.
-  one.block_kernel = execution == "eager" ? options.block_kernel : "reference";
+  one.block_kernel = options.block_kernel;
   one.seed = options.seed;
   one.recipe = recipe_name(recipe, one.accumulate);
   one.what = fmt::format(fmt::runtime(recipe.what), one.accumulate);

@@ -141,7 +141,6 @@ void compile_case(Case& one, const Options& options) {
   one.on_request = true;
   one.recipe += "-compile";
   one.what += ", compiled";
-  one.block_kernel = "reference";  // Inductor fuses the reference's operators itself
   FinetuneRecipe& recipe = *one.finetune;
   recipe.packing = "off";
   recipe.qlora_wide_outputs = false;

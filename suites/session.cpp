@@ -217,7 +217,7 @@ void Session::resolve_kernels(std::vector<Case>& cases, const EarlierFile* earli
       const auto key = kernel_key(one);
       const auto dtype = one.precision == "bf16" ? at::kBFloat16 : at::kFloat;
       fastest[key] = fastest_attention(device_.torch_device(), dtype, one.micro_batch, heads.count,
-                                       one.sequence, heads.width);
+                                       heads.key_value, one.sequence, heads.width);
     }
     packed = nlohmann::json(fastest).dump();
   });

@@ -49,23 +49,26 @@ class SilentWarnings : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-/// One forward and backward pass, laid out as in the model.
-void attention_pass(const at::Tensor& qkv, const at::Tensor& upstream) {
-  const std::vector<at::Tensor> parts = qkv.unbind(2);
+/// One forward and backward pass, laid out as in the models: qkv [batch, sequence, all heads,
+/// head_dim], the heads of queries, keys and values side by side.
+void attention_pass(const at::Tensor& qkv, std::int64_t heads, const at::Tensor& upstream) {
+  const std::int64_t key_value_heads = (qkv.size(2) - heads) / 2;
+  const std::vector<at::Tensor> parts =
+      qkv.split_with_sizes({heads, key_value_heads, key_value_heads}, 2);
   const at::Tensor out = at::scaled_dot_product_attention(
       parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2), {}, 0.0,
-      /*is_causal=*/true);
+      /*is_causal=*/true, /*scale=*/std::nullopt, /*enable_gqa=*/heads != key_value_heads);
   torch::autograd::grad({out.transpose(1, 2)}, {qkv}, {upstream});
 }
 
-double pass_milliseconds(const at::Tensor& qkv, const at::Tensor& upstream) {
-  for (int i = 0; i < kWarmupPasses; ++i) attention_pass(qkv, upstream);
+double pass_milliseconds(const at::Tensor& qkv, std::int64_t heads, const at::Tensor& upstream) {
+  for (int i = 0; i < kWarmupPasses; ++i) attention_pass(qkv, heads, upstream);
   at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
   // Launching takes the host longer than the kernels take: give it a head start, so that the events
   // see the kernels back to back, as in a training step.
   at::cuda::sleep(kHeadStartCycles);
   begin.record();
-  for (int i = 0; i < kTimedPasses; ++i) attention_pass(qkv, upstream);
+  for (int i = 0; i < kTimedPasses; ++i) attention_pass(qkv, heads, upstream);
   end.record();
   end.synchronize();
   return begin.elapsed_time(end) / kTimedPasses;
@@ -99,7 +102,8 @@ std::vector<std::string> attention_candidates(bool cuda) {
 }
 
 std::string fastest_attention(c10::Device device, c10::ScalarType dtype, std::int64_t batch,
-                              std::int64_t heads, std::int64_t sequence, std::int64_t head_dim) {
+                              std::int64_t heads, std::int64_t key_value_heads,
+                              std::int64_t sequence, std::int64_t head_dim) {
   if (!device.is_cuda()) return "default";
   const c10::DeviceGuard device_guard(device);
   const SwitchGuard switches;
@@ -108,14 +112,15 @@ std::string fastest_attention(c10::Device device, c10::ScalarType dtype, std::in
   const c10::AutoGradMode grad_mode(true);
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
   const at::Tensor qkv =
-      at::randn({batch, sequence, 3, heads, head_dim}, options).requires_grad_(true);
+      at::randn({batch, sequence, heads + 2 * key_value_heads, head_dim}, options)
+          .requires_grad_(true);
   const at::Tensor upstream = at::randn({batch, sequence, heads, head_dim}, options);
   std::string fastest, reason;
   double least_milliseconds = std::numeric_limits<double>::infinity();
   for (const std::string& name : attention_candidates(true)) {
     use_attention(attention_kernel(name));
     try {
-      const double milliseconds = pass_milliseconds(qkv, upstream);
+      const double milliseconds = pass_milliseconds(qkv, heads, upstream);
       if (milliseconds < least_milliseconds) least_milliseconds = milliseconds, fastest = name;
     } catch (const std::exception& error) {
       reason = fmt::format("{}: {}", name, error.what());

@@ -11,8 +11,8 @@ namespace trainsuite {
 
 enum class AttentionKernel { automatic, cudnn, flash, efficient, math };
 
-/// "automatic" (also "auto", "default", and "naive", attention written out), "cudnn", "flash", "efficient", "math".
-/// Throws Error for another name.
+/// "automatic" (also "auto", "default", and "naive", attention written out), "cudnn", "flash",
+/// "efficient", "math". Throws Error for another name.
 AttentionKernel attention_kernel(const std::string& name);
 
 /// From now on the whole process uses exactly this kernel; attention it cannot do is an error.
@@ -26,6 +26,7 @@ std::vector<std::string> attention_candidates(bool cuda);
 /// on random data; "default" on a CPU. Candidates that throw are out; Error where all do.
 /// Leaves the kernel in use as it was. Waits for the device.
 std::string fastest_attention(c10::Device device, c10::ScalarType dtype, std::int64_t batch,
-                              std::int64_t heads, std::int64_t sequence, std::int64_t head_dim);
+                              std::int64_t heads, std::int64_t key_value_heads,
+                              std::int64_t sequence, std::int64_t head_dim);
 
 }  // namespace trainsuite

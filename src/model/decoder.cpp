@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "model/checkpoint.h"
 #include "model/linear_cross_entropy.h"
+#include "model/rms_norm.h"
 #include "model/rotary.h"
 
 namespace trainsuite {
@@ -77,6 +78,16 @@ at::Tensor joined(const Stream& stream) {
   return stream.delta.defined() ? stream.x + stream.delta : stream.x;
 }
 
+/// scale x the summed cross-entropy of hidden [tokens, width], the final norm's output.
+at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
+                     double scale, const DecoderChoices& choices, const GradientTarget& target) {
+  if (choices.fused_loss) {
+    return chunked_cross_entropy(hidden, head, targets, scale, choices.loss_chunk_bytes, target);
+  }
+  const at::Tensor logits = at::linear(hidden, head).to(at::kFloat);
+  return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
+}
+
 /// A block of few, large operations: nine without adapters, of which backward keeps the sums
 /// before both norms, the rotated heads and their attention, gate and up.
 Stream fused_block(const Stream& in, const BlockWeights& weights, const RotaryTable& rotary,
@@ -131,14 +142,9 @@ at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
 
 at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm_weight,
                              const at::Tensor& head, const at::Tensor& targets, double scale,
-                             double norm_epsilon, bool fused, std::int64_t chunk_bytes,
-                             const GradientTarget& head_target) {
-  const at::Tensor hidden = norm(x, norm_weight, norm_epsilon, head.scalar_type());
-  if (fused) {
-    return chunked_cross_entropy(hidden, head, targets, scale, chunk_bytes, head_target);
-  }
-  const at::Tensor logits = at::linear(hidden, head).to(at::kFloat);
-  return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoredTarget) * scale;
+                             double norm_epsilon, bool fused) {
+  return head_loss(norm(x, norm_weight, norm_epsilon, head.scalar_type()), head, targets, scale,
+                   {.fused_loss = fused}, {});
 }
 
 namespace {
@@ -186,9 +192,12 @@ at::Tensor decoder_loss(const DecoderConfig& config, const DecoderWeights& weigh
       stream.x = decoder_block(stream.x, block, rotary, layout, shape);
     }
   }
-  return decoder_head_loss(joined(stream), weights.norm, weights.head, targets.reshape({-1}), scale,
-                           config.norm_epsilon, choices.fused_loss, choices.loss_chunk_bytes,
-                           weights.head_target);
+  const at::ScalarType dtype = weights.head.scalar_type();
+  const at::Tensor hidden =
+      shape.fused ? rms_normalized(stream.x, stream.delta, weights.norm, config.norm_epsilon, dtype)
+                  : norm(joined(stream), weights.norm, config.norm_epsilon, dtype);
+  return head_loss(hidden, weights.head, targets.reshape({-1}), scale, choices,
+                   weights.head_target);
 }
 
 DecoderWeights dense_decoder(const DecoderConfig& config, at::TensorList uses) {

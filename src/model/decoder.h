@@ -77,7 +77,7 @@ struct DecoderShape {
   std::int64_t heads, key_value_heads;
   double norm_epsilon;
   bool naive_attention = false;  // scores, softmax and sum written out, instead of one kernel
-  bool fused = false;            // few operations with kernels of ours; else operators to trace
+  bool fused = false;            // few operations with kernels of ours; else single operators
   /// Not where fused: norms and layers give the residual stream's dtype whatever they compute in,
   /// as bitsandbytes' do in a model that peft prepared: rotation and SwiGLU then work in it.
   bool wide_outputs = false;
@@ -92,8 +92,7 @@ at::Tensor decoder_block(const at::Tensor& x, const BlockWeights& weights,
 /// int64, -100 ignored. `fused`: chunked_cross_entropy; else linear, fp32 logits, cross_entropy.
 at::Tensor decoder_head_loss(const at::Tensor& x, const at::Tensor& norm, const at::Tensor& head,
                              const at::Tensor& targets, double scale, double norm_epsilon,
-                             bool fused, std::int64_t chunk_bytes = 0,
-                             const GradientTarget& head_target = {});
+                             bool fused);
 
 /// All of a decoder's parts.
 struct DecoderWeights {

@@ -78,11 +78,11 @@ at::Tensor block_of(const at::Tensor& x, at::TensorList p, const at::Tensor& cos
 at::Tensor adapted_block_of(const at::Tensor& x, at::TensorList frozen, at::TensorList adapters,
                             const at::Tensor& cosine, const at::Tensor& sine, std::int64_t heads,
                             std::int64_t key_value_heads, double norm_epsilon, double scale,
-                            bool naive_attention, bool wide_outputs) {
+                            bool naive_attention, bool fused, bool wide_outputs) {
   if (x.dim() != 3) fail("decoder_adapted_block: x has {} dimensions, 3 needed", x.dim());
   const std::int64_t head_width = 2 * cosine.size(1), key = key_value_heads * head_width;
   const BlockWeights block = adapted_block(frozen, adapters, {heads * head_width, key, key}, scale);
-  DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention};
+  DecoderShape shape{heads, key_value_heads, norm_epsilon, naive_attention, fused};
   shape.wide_outputs = wide_outputs;
   return decoder_block(x.reshape({-1, x.size(2)}), block, {cosine, sine}, {x.size(0), x.size(1)},
                        shape)
@@ -155,7 +155,7 @@ TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
   m.def(
       "decoder_adapted_block(Tensor x, Tensor[] frozen, Tensor[] adapters, Tensor cosine, "
       "Tensor sine, int heads, int key_value_heads, float norm_epsilon, float scale, "
-      "bool naive_attention=False, bool wide_outputs=False) -> Tensor",
+      "bool naive_attention=False, bool fused=False, bool wide_outputs=False) -> Tensor",
       &adapted_block_of);
   m.def(
       "decoder_head_loss(Tensor x, Tensor norm, Tensor head, Tensor targets, float scale, "

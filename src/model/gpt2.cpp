@@ -64,11 +64,10 @@ struct Stream {
 
 at::Tensor fused_norm(Stream& stream, const at::Tensor& weight, const at::Tensor& bias,
                       const at::Tensor& matrix) {
-  if (!stream.delta.defined()) {
-    return layer_norm_cast(stream.residual, weight, bias, matrix.scalar_type());
-  }
   const auto [sum, normalized] =
-      add_layer_norm(stream.residual, stream.delta, stream.delta_bias, weight, bias);
+      stream.delta.defined()
+          ? add_layer_norm(stream.residual, stream.delta, stream.delta_bias, weight, bias)
+          : layer_norm_cast(stream.residual, weight, bias, matrix.scalar_type());
   stream = {sum, {}, {}};
   return normalized;
 }

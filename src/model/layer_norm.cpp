@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <optional>
 
@@ -16,6 +17,7 @@
 #include "core/error.h"
 #include "model/aligned.h"
 #include "model/column_sums_kernel.h"
+#include "model/dispatched.h"
 #include "model/layer_norm_kernel.h"
 
 namespace trainsuite {
@@ -36,7 +38,7 @@ Normalized cpu_forward(const at::Tensor& residual, const at::Tensor& delta,
   const at::Tensor sum = delta.defined() ? residual + delta + delta_bias : residual;
   const auto [normalized, mean, rstd] =
       at::native_layer_norm(sum, {sum.size(1)}, weight, bias, kEpsilon);
-  return {sum, normalized.to(dtype), mean, rstd};
+  return {sum, normalized.to(dtype), mean.view({-1}), rstd.view({-1})};
 }
 
 Normalized cuda_forward(const at::Tensor& residual, const at::Tensor& delta,
@@ -44,10 +46,10 @@ Normalized cuda_forward(const at::Tensor& residual, const at::Tensor& delta,
                         const at::Tensor& bias, at::ScalarType dtype) {
   const c10::cuda::CUDAGuard guard(residual.device());
   const bool adds = delta.defined();
-  const at::Tensor row_values = at::empty({2, residual.size(0)}, residual.options());
   const Normalized out{adds ? at::empty_like(residual) : residual,
-                       at::empty(residual.sizes(), residual.options().dtype(dtype)), row_values[0],
-                       row_values[1]};
+                       at::empty(residual.sizes(), residual.options().dtype(dtype)),
+                       at::empty({residual.size(0)}, residual.options()),
+                       at::empty({residual.size(0)}, residual.options())};
   NormForward work{};
   work.rows = residual.size(0), work.width = residual.size(1);
   work.bf16 = dtype == at::kBFloat16;
@@ -68,9 +70,9 @@ Normalized cuda_forward(const at::Tensor& residual, const at::Tensor& delta,
 
 Gradients cpu_backward(const at::Tensor& upstream, const at::Tensor& sum_upstream,
                        const Normalized& saved, const at::Tensor& weight, const at::Tensor& bias) {
-  auto [sum_gradient, weight_gradient, bias_gradient] =
-      at::native_layer_norm_backward(upstream.to(at::kFloat), saved.sum, {saved.sum.size(1)},
-                                     saved.mean, saved.rstd, weight, bias, {true, true, true});
+  auto [sum_gradient, weight_gradient, bias_gradient] = at::native_layer_norm_backward(
+      upstream.to(at::kFloat), saved.sum, {saved.sum.size(1)}, saved.mean.view({-1, 1}),
+      saved.rstd.view({-1, 1}), weight, bias, {true, true, true});
   if (sum_upstream.defined()) sum_gradient = sum_gradient + sum_upstream;
   const at::ScalarType dtype = upstream.scalar_type();
   return {sum_gradient, sum_gradient.to(dtype), sum_gradient.sum(0).to(dtype), weight_gradient,
@@ -117,40 +119,102 @@ Gradients cuda_backward(const at::Tensor& upstream, const at::Tensor& sum_upstre
   return out;
 }
 
+using ForwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using ForwardSignature = ForwardResult(const at::Tensor&, const std::optional<at::Tensor>&,
+                                       const std::optional<at::Tensor>&, const at::Tensor&,
+                                       const at::Tensor&, bool);
+
+at::Tensor aligned_or_none(const std::optional<at::Tensor>& tensor) {
+  return tensor ? aligned(*tensor) : at::Tensor();
+}
+
+/// {sum, normalized, mean, rstd}; no sum where nothing is added: operators do not return what they
+/// were given.
+template <bool cuda>
+ForwardResult forward_op(const at::Tensor& residual, const std::optional<at::Tensor>& delta,
+                         const std::optional<at::Tensor>& delta_bias, const at::Tensor& weight,
+                         const at::Tensor& bias, bool bf16) {
+  const auto run = cuda ? cuda_forward : cpu_forward;
+  const Normalized out = run(aligned(residual), aligned_or_none(delta), aligned_or_none(delta_bias),
+                             aligned(weight), aligned(bias), bf16 ? at::kBFloat16 : at::kFloat);
+  return {delta ? out.sum : nothing_like(residual), out.normalized, out.mean, out.rstd};
+}
+
+ForwardResult forward_shapes(const at::Tensor& residual, const std::optional<at::Tensor>& delta,
+                             const std::optional<at::Tensor>&, const at::Tensor&, const at::Tensor&,
+                             bool bf16) {
+  const auto dtype = bf16 ? at::kBFloat16 : at::kFloat;
+  const auto row_values = [&] { return at::empty({residual.size(0)}, residual.options()); };
+  return {delta ? at::empty(residual.sizes(), residual.options()) : nothing_like(residual),
+          at::empty(residual.sizes(), residual.options().dtype(dtype)), row_values(), row_values()};
+}
+
+using BackwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using BackwardSignature = BackwardResult(const at::Tensor&, const std::optional<at::Tensor>&,
+                                         const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                         const at::Tensor&, const at::Tensor&, bool);
+
+/// Gradients of residual, delta, delta_bias, weight, bias; the delta's is left out where it is the
+/// residual's.
+template <bool cuda>
+BackwardResult backward_op(const at::Tensor& upstream,
+                           const std::optional<at::Tensor>& sum_upstream, const at::Tensor& sum,
+                           const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& weight,
+                           const at::Tensor& bias, bool adds) {
+  const Normalized saved{sum, {}, mean, rstd};
+  const at::Tensor of_normalized = aligned(upstream), of_sum = aligned_or_none(sum_upstream);
+  const Gradients out = cuda ? cuda_backward(of_normalized, of_sum, saved, aligned(weight), adds)
+                             : cpu_backward(of_normalized, of_sum, saved, weight, bias);
+  const bool own_delta = adds && upstream.scalar_type() != at::kFloat;
+  return {out.residual, own_delta ? out.delta : nothing_like(upstream), out.delta_bias, out.weight,
+          out.bias};
+}
+
+BackwardResult backward_shapes(const at::Tensor& upstream, const std::optional<at::Tensor>&,
+                               const at::Tensor& sum, const at::Tensor&, const at::Tensor&,
+                               const at::Tensor& weight, const at::Tensor& bias, bool adds) {
+  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const bool own_delta = adds && upstream.scalar_type() != at::kFloat;
+  return {like(sum), own_delta ? like(upstream) : nothing_like(upstream),
+          at::empty({sum.size(1)}, upstream.options()), like(weight), like(bias)};
+}
+
 class LayerNorm : public torch::autograd::Function<LayerNorm> {
  public:
-  /// Without delta: {normalized}; with it: {normalized, sum}.
+  /// {normalized, sum}. Without a delta the sum is the residual: passed through, so that what else
+  /// uses it hands its gradient in here, where the kernel adds it.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
                                                 const at::Tensor& residual,
                                                 const std::optional<at::Tensor>& delta,
                                                 const std::optional<at::Tensor>& delta_bias,
                                                 const at::Tensor& weight, const at::Tensor& bias,
                                                 at::ScalarType dtype) {
-    const auto run = residual.is_cuda() ? cuda_forward : cpu_forward;
-    const Normalized out = run(residual, delta.value_or(at::Tensor()),
-                               delta_bias.value_or(at::Tensor()), weight, bias, dtype);
-    context->save_for_backward({out.sum, out.mean, out.rstd, weight, bias});
+    static const auto op = dispatched<ForwardSignature>("layer_norm_rows");
+    const BelowAutograd below;
+    const auto [own_sum, normalized, mean, rstd] =
+        op.call(residual, delta, delta_bias, weight, bias, dtype == at::kBFloat16);
+    const at::Tensor sum = delta ? own_sum : residual;
+    context->save_for_backward({sum, mean, rstd, weight, bias});
     context->saved_data["adds"] = delta.has_value();
     context->saved_data["dtype"] = static_cast<std::int64_t>(dtype);
     context->set_materialize_grads(false);
-    if (!delta.has_value()) return {out.normalized};
-    return {out.normalized, out.sum};
+    return {normalized, sum};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& upstream) {
     const auto saved = context->get_saved_variables();
     const bool adds = context->saved_data["adds"].toBool();
-    const Normalized forward{saved[0], {}, saved[1], saved[2]};
-    const at::Tensor sum_upstream = adds ? upstream[1] : at::Tensor();
+    const at::Tensor& sum_upstream = upstream[1];
     if (!upstream[0].defined()) return of_sum_alone(sum_upstream, context);
-    const at::Tensor of_normalized = aligned(upstream[0]);
-    const at::Tensor of_sum = sum_upstream.defined() ? aligned(sum_upstream) : sum_upstream;
-    const Gradients out = of_normalized.is_cuda()
-                              ? cuda_backward(of_normalized, of_sum, forward, saved[3], adds)
-                              : cpu_backward(of_normalized, of_sum, forward, saved[3], saved[4]);
-    if (!adds) return {out.residual, {}, {}, out.weight, out.bias, {}};
-    return {out.residual, out.delta, out.delta_bias, out.weight, out.bias, {}};
+    static const auto op = dispatched<BackwardSignature>("layer_norm_rows_backward");
+    const BelowAutograd below;
+    const auto [residual, delta, delta_bias, weight, bias] =
+        op.call(upstream[0], if_defined(sum_upstream), saved[0], saved[1], saved[2], saved[3],
+                saved[4], adds);
+    if (!adds) return {residual, {}, {}, weight, bias, {}};
+    const bool same = upstream[0].scalar_type() == at::kFloat;
+    return {residual, same ? residual : delta, delta_bias, weight, bias, {}};
   }
 
  private:
@@ -158,6 +222,7 @@ class LayerNorm : public torch::autograd::Function<LayerNorm> {
   static torch::autograd::variable_list of_sum_alone(const at::Tensor& upstream,
                                                      torch::autograd::AutogradContext* context) {
     if (!upstream.defined()) return {{}, {}, {}, {}, {}, {}};
+    if (!context->saved_data["adds"].toBool()) return {upstream, {}, {}, {}, {}, {}};
     const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
     return {upstream, upstream.to(dtype), upstream.sum(0).to(dtype), {}, {}, {}};
   }
@@ -185,11 +250,12 @@ void check_arguments(const at::Tensor& x, const at::Tensor& weight, const at::Te
 
 }  // namespace
 
-at::Tensor layer_norm_cast(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                           at::ScalarType dtype) {
+std::tuple<at::Tensor, at::Tensor> layer_norm_cast(const at::Tensor& x, const at::Tensor& weight,
+                                                   const at::Tensor& bias, at::ScalarType dtype) {
   check_arguments(x, weight, bias, dtype);
   const std::optional<at::Tensor> none;
-  return LayerNorm::apply(aligned(x), none, none, aligned(weight), aligned(bias), dtype)[0];
+  const auto out = LayerNorm::apply(x, none, none, weight, bias, dtype);
+  return {out[1], out[0]};
 }
 
 std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& residual,
@@ -204,10 +270,32 @@ std::tuple<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& residual,
     fail("add_layer_norm: delta must be [{}, {}] and delta_bias [{}] of its dtype and device",
          residual.size(0), residual.size(1), residual.size(1));
   }
-  const auto out = LayerNorm::apply(aligned(residual), std::optional<at::Tensor>(aligned(delta)),
-                                    std::optional<at::Tensor>(aligned(delta_bias)), aligned(weight),
-                                    aligned(bias), delta.scalar_type());
+  const auto out =
+      LayerNorm::apply(residual, std::optional<at::Tensor>(delta),
+                       std::optional<at::Tensor>(delta_bias), weight, bias, delta.scalar_type());
   return {out[1], out[0]};
+}
+
+TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
+  m.def(
+      "layer_norm_rows(Tensor residual, Tensor? delta, Tensor? delta_bias, Tensor weight, "
+      "Tensor bias, bool bf16) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "layer_norm_rows_backward(Tensor upstream, Tensor? sum_upstream, Tensor sum, Tensor mean, "
+      "Tensor rstd, Tensor weight, Tensor bias, bool adds) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(trainsuite, CPU, m) {
+  m.impl("layer_norm_rows", &forward_op<false>);
+  m.impl("layer_norm_rows_backward", &backward_op<false>);
+}
+TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) {
+  m.impl("layer_norm_rows", &forward_op<true>);
+  m.impl("layer_norm_rows_backward", &backward_op<true>);
+}
+TORCH_LIBRARY_IMPL(trainsuite, Meta, m) {
+  m.impl("layer_norm_rows", &forward_shapes);
+  m.impl("layer_norm_rows_backward", &backward_shapes);
 }
 
 }  // namespace trainsuite

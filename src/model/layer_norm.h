@@ -7,10 +7,11 @@
 
 namespace trainsuite {
 
-/// LayerNorm of x [rows, width] fp32, in `dtype` (fp32 or bf16). weight, bias [width] fp32.
-/// On a GPU the width must be a multiple of 4 and at most 2048, else Error.
-at::Tensor layer_norm_cast(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                           at::ScalarType dtype);
+/// x itself and its LayerNorm in `dtype` (fp32 or bf16); x [rows, width] fp32; weight, bias [width]
+/// fp32. Whoever uses the x returned instead of the one given has both gradients of it added by the
+/// backward kernel. On a GPU the width must be a multiple of 4 and at most 2048, else Error.
+std::tuple<at::Tensor, at::Tensor> layer_norm_cast(const at::Tensor& x, const at::Tensor& weight,
+                                                   const at::Tensor& bias, at::ScalarType dtype);
 
 /// sum = residual + delta + delta_bias in fp32, and its LayerNorm in delta's dtype.
 /// residual [rows, width] fp32; delta [rows, width] and delta_bias [width] in one dtype (fp32 or

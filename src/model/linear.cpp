@@ -87,7 +87,9 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     context->save_for_backward(kept);
     context->saved_data["layer"] = at::IValue::make_capsule(layer);
     context->set_materialize_grads(false);
-    if (layer->adds) return {product.y, input.sum};
+    // Without a delta the sum is the residual: passed through, so that what else uses it hands its
+    // gradient in here, where the kernel adds it.
+    if (layer->source == Source::norm) return {product.y, layer->adds ? input.sum : inputs[0]};
     return {product.y};
   }
 
@@ -100,8 +102,8 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     const at::Tensor g = upstream[0].contiguous();
     const bool wants_x = context->needs_input_grad(0) || layer.adds || layer.trains_norm;
     const LinearInputGradients of_input = linear_input_gradients(linear, g, kept.back(), wants_x);
-    const InputBack back =
-        input_back(layer, kept, of_input.x, layer.adds ? upstream[1] : at::Tensor());
+    const InputBack back = input_back(layer, kept, of_input.x,
+                                      layer.source == Source::norm ? upstream[1] : at::Tensor());
     const LinearWeightGradients of_weight =
         linear_weight_gradients(linear, g, back.x, of_input.inner, layer.trains_weight);
     variable_list gradients = back.gradients;
@@ -175,7 +177,7 @@ NormLinear norm_linear(const at::Tensor& residual, const at::Tensor& delta, cons
   if (delta.defined()) inputs.push_back(delta);
   inputs.push_back(norm.weight);
   const variable_list out = run(std::move(layer), std::move(inputs));
-  return {out[0], delta.defined() ? out[1] : residual};
+  return {out[0], out[1]};
 }
 
 at::Tensor swiglu_linear(const at::Tensor& gate_up, const Linear& linear) {

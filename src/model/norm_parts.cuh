@@ -48,4 +48,27 @@ inline int blocks_of_rows(std::int64_t rows, int blocks_per_multiprocessor) {
   return static_cast<int>(wanted < most ? wanted : most);
 }
 
+/// Eight neighbouring values of T as they lie in memory; aligned to eight values.
+template <class T>
+struct Eight {
+  static constexpr int packs = sizeof(T) / 2;
+  uint4 bits[packs];
+  __device__ void load(const void* from, std::int64_t first) {
+    const auto* pack = reinterpret_cast<const uint4*>(static_cast<const T*>(from) + first);
+#pragma unroll
+    for (int i = 0; i < packs; ++i) bits[i] = pack[i];
+  }
+  __device__ void values(float (&v)[8]) const {
+#pragma unroll
+    for (int i = 0; i < packs; ++i) Pack<T>::load(bits[i], v + i * Pack<T>::size);
+  }
+};
+
+template <class T>
+__device__ inline void store_eight(void* to, std::int64_t first, const float (&v)[8]) {
+  auto* pack = reinterpret_cast<uint4*>(static_cast<T*>(to) + first);
+#pragma unroll
+  for (int i = 0; i < Eight<T>::packs; ++i) pack[i] = Pack<T>::store(v + i * Pack<T>::size);
+}
+
 }  // namespace trainsuite

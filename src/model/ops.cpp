@@ -61,9 +61,9 @@ at::Tensor loss_of_layers(at::TensorList uses, const at::Tensor& tokens, std::in
 }
 
 std::string fastest_attention_name(at::Device device, at::ScalarType dtype, std::int64_t batch,
-                                   std::int64_t heads, std::int64_t sequence,
-                                   std::int64_t head_dim) {
-  return fastest_attention(device, dtype, batch, heads, sequence, head_dim);
+                                   std::int64_t heads, std::int64_t key_value_heads,
+                                   std::int64_t sequence, std::int64_t head_dim) {
+  return fastest_attention(device, dtype, batch, heads, key_value_heads, sequence, head_dim);
 }
 
 void use_attention_named(const std::string& name) { use_attention(attention_kernel(name)); }
@@ -101,16 +101,17 @@ TORCH_LIBRARY(trainsuite, m) {
   m.def("tensor_hash(Tensor tensor) -> Tensor", &tensor_hash);
   m.def("linear_cross_entropy(Tensor x, Tensor weight, Tensor targets, float scale) -> Tensor",
         &linear_cross_entropy);
-  m.def("layer_norm_cast(Tensor x, Tensor weight, Tensor bias, ScalarType dtype) -> Tensor",
-        &layer_norm_cast);
+  m.def(
+      "layer_norm_cast(Tensor x, Tensor weight, Tensor bias, ScalarType dtype) -> (Tensor, Tensor)",
+      &layer_norm_cast);
   m.def(
       "add_layer_norm(Tensor residual, Tensor delta, Tensor delta_bias, Tensor weight, "
       "Tensor bias) -> (Tensor, Tensor)",
       &add_layer_norm);
   m.def("bias_gelu(Tensor x, Tensor bias) -> Tensor", &bias_gelu);
   m.def(
-      "fastest_attention(Device device, ScalarType dtype, int batch, int heads, int sequence, "
-      "int head_dim) -> str",
+      "fastest_attention(Device device, ScalarType dtype, int batch, int heads, "
+      "int key_value_heads, int sequence, int head_dim) -> str",
       &fastest_attention_name);
   m.def("use_attention(str name) -> ()", &use_attention_named);
 }

@@ -6,11 +6,13 @@
 #include <ATen/ops/rsqrt.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
 
 #include "core/check_cuda.h"
 #include "core/error.h"
 #include "model/aligned.h"
 #include "model/column_sums_kernel.h"
+#include "model/dispatched.h"
 #include "model/rms_norm_kernel.h"
 
 namespace trainsuite {
@@ -18,7 +20,7 @@ namespace {
 
 /// Whether the kernel takes it; else operators do, on CPUs and for the widest models.
 bool has_kernel(const at::Tensor& x) {
-  return x.is_cuda() && x.size(1) % 4 == 0 && x.size(1) <= kMostRmsWidth;
+  return x.is_cuda() && x.size(1) % 8 == 0 && x.size(1) <= kMostRmsWidth;
 }
 
 bool is_bf16(at::ScalarType dtype) { return dtype == at::kBFloat16; }
@@ -118,6 +120,74 @@ RmsNormGradients backward_by_kernel(const at::Tensor& upstream, const at::Tensor
   return out;
 }
 
+RmsNorm forward(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& weight,
+                double epsilon, at::ScalarType dtype) {
+  if (!has_kernel(residual)) return by_operators(residual, delta, weight, epsilon, dtype);
+  return by_kernel(aligned(residual), delta.defined() ? aligned(delta) : delta, aligned(weight),
+                   epsilon, dtype);
+}
+
+RmsNormGradients backward(const at::Tensor& upstream, const at::Tensor& sum_upstream,
+                          const at::Tensor& sum, const at::Tensor& rstd, const at::Tensor& weight,
+                          const RmsNormWants& wants) {
+  if (!has_kernel(sum)) {
+    return backward_by_operators(upstream, sum_upstream, sum, rstd, weight, wants);
+  }
+  return backward_by_kernel(aligned(upstream),
+                            sum_upstream.defined() ? aligned(sum_upstream) : sum_upstream,
+                            aligned(sum), rstd, aligned(weight), wants);
+}
+
+// As operators. The sum is the residual where nothing is added, the delta's gradient the
+// residual's where both have one dtype; operators may not return the same tensor twice.
+
+using ForwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using ForwardSignature = ForwardResult(const at::Tensor&, const std::optional<at::Tensor>&,
+                                       const at::Tensor&, double, bool);
+
+ForwardResult forward_op(const at::Tensor& residual, const std::optional<at::Tensor>& delta,
+                         const at::Tensor& weight, double epsilon, bool bf16) {
+  const RmsNorm out = forward(residual, delta.value_or(at::Tensor()), weight, epsilon,
+                              bf16 ? at::kBFloat16 : at::kFloat);
+  return {delta ? out.sum : nothing_like(residual), out.normalized, out.rstd};
+}
+
+ForwardResult forward_shapes(const at::Tensor& residual, const std::optional<at::Tensor>& delta,
+                             const at::Tensor&, double, bool bf16) {
+  const auto dtype = bf16 ? at::kBFloat16 : at::kFloat;
+  return {delta ? at::empty(residual.sizes(), residual.options()) : nothing_like(residual),
+          at::empty(residual.sizes(), residual.options().dtype(dtype)),
+          at::empty({residual.size(0), 1}, residual.options().dtype(at::kFloat))};
+}
+
+using BackwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using BackwardSignature = BackwardResult(const at::Tensor&, const std::optional<at::Tensor>&,
+                                         const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                         bool, bool, bool);
+
+BackwardResult backward_op(const at::Tensor& upstream,
+                           const std::optional<at::Tensor>& sum_upstream, const at::Tensor& sum,
+                           const at::Tensor& rstd, const at::Tensor& weight, bool wants_delta,
+                           bool wants_weight, bool wants_normalized) {
+  const bool own_delta = wants_delta && sum.scalar_type() != upstream.scalar_type();
+  const RmsNormGradients out = backward(upstream, sum_upstream.value_or(at::Tensor()), sum, rstd,
+                                        weight, {own_delta, wants_weight, wants_normalized});
+  return {out.residual, own_delta ? out.delta : nothing_like(upstream),
+          wants_weight ? out.weight : nothing_like(weight),
+          wants_normalized ? out.normalized : nothing_like(upstream)};
+}
+
+BackwardResult backward_shapes(const at::Tensor& upstream, const std::optional<at::Tensor>&,
+                               const at::Tensor& sum, const at::Tensor&, const at::Tensor& weight,
+                               bool wants_delta, bool wants_weight, bool wants_normalized) {
+  const bool own_delta = wants_delta && sum.scalar_type() != upstream.scalar_type();
+  const auto like = [](const at::Tensor& x, bool wanted) {
+    return wanted ? at::empty(x.sizes(), x.options()) : nothing_like(x);
+  };
+  return {like(sum, true), like(upstream, own_delta), like(weight, wants_weight),
+          like(upstream, wants_normalized)};
+}
+
 }  // namespace
 
 RmsNorm rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& weight,
@@ -128,20 +198,50 @@ RmsNorm rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::
       weight.scalar_type() != residual.scalar_type()) {
     fail("rms_norm: residual and delta must be [tokens, width] and weight [width], of its dtype");
   }
-  if (!has_kernel(residual)) return by_operators(residual, delta, weight, epsilon, dtype);
-  return by_kernel(aligned(residual), delta.defined() ? aligned(delta) : delta, aligned(weight),
-                   epsilon, dtype);
+  if (dtype != at::kFloat && dtype != at::kBFloat16) {
+    fail("rms_norm: the result is float32 or bfloat16, not {}", c10::toString(dtype));
+  }
+  static const auto op = dispatched<ForwardSignature>("rms_norm_rows");
+  const BelowAutograd below;
+  const auto [sum, normalized, rstd] =
+      op.call(residual, if_defined(delta), weight, epsilon, dtype == at::kBFloat16);
+  return {delta.defined() ? sum : residual, normalized, rstd};
 }
 
 RmsNormGradients rms_norm_backward(const at::Tensor& upstream, const at::Tensor& sum_upstream,
                                    const at::Tensor& sum, const at::Tensor& rstd,
                                    const at::Tensor& weight, const RmsNormWants& wants) {
-  if (!has_kernel(sum)) {
-    return backward_by_operators(upstream, sum_upstream, sum, rstd, weight, wants);
-  }
-  return backward_by_kernel(aligned(upstream),
-                            sum_upstream.defined() ? aligned(sum_upstream) : sum_upstream,
-                            aligned(sum), rstd, aligned(weight), wants);
+  if (wants.target.sink) return backward(upstream, sum_upstream, sum, rstd, weight, wants);
+  static const auto op = dispatched<BackwardSignature>("rms_norm_rows_backward");
+  const BelowAutograd below;
+  const auto [residual, delta, weight_gradient, normalized] =
+      op.call(upstream, if_defined(sum_upstream), sum, rstd, weight, wants.delta, wants.weight,
+              wants.normalized);
+  const bool same = sum.scalar_type() == upstream.scalar_type();
+  return {residual, or_undefined(same ? residual : delta, wants.delta),
+          or_undefined(weight_gradient, wants.weight), or_undefined(normalized, wants.normalized)};
+}
+
+TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
+  m.def(
+      "rms_norm_rows(Tensor residual, Tensor? delta, Tensor weight, float epsilon, bool bf16) "
+      "-> (Tensor, Tensor, Tensor)");
+  m.def(
+      "rms_norm_rows_backward(Tensor upstream, Tensor? sum_upstream, Tensor sum, Tensor rstd, "
+      "Tensor weight, bool wants_delta, bool wants_weight, bool wants_normalized) "
+      "-> (Tensor, Tensor, Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(trainsuite, CPU, m) {
+  m.impl("rms_norm_rows", &forward_op);
+  m.impl("rms_norm_rows_backward", &backward_op);
+}
+TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) {
+  m.impl("rms_norm_rows", &forward_op);
+  m.impl("rms_norm_rows_backward", &backward_op);
+}
+TORCH_LIBRARY_IMPL(trainsuite, Meta, m) {
+  m.impl("rms_norm_rows", &forward_shapes);
+  m.impl("rms_norm_rows_backward", &backward_shapes);
 }
 
 }  // namespace trainsuite

@@ -45,76 +45,130 @@ __global__ void __launch_bounds__(kThreads) rms_forward(RmsForward work) {
   if (threadIdx.x % 32 == 0 && work.rstd != nullptr) work.rstd[row] = rstd;
 }
 
-/// Gradients of one row; adds to `partial` the weight's.
-template <class R, class T, int kChunks>
-__device__ void rms_backward_row(const RmsBackward& work, std::int64_t row,
-                                 float (&partial)[kChunks][4]) {
-  const int width = static_cast<int>(work.width);
-  const std::int64_t first = row * width;
-  const float rstd = work.rstd[row];
-  float scaled[kChunks][4], standard[kChunks][4];  // upstream * weight, sum * rstd
-  float product = 0;
+/// First column of a lane's eight values.
+__device__ inline int eighth_column(int pack) {
+  return (pack * 32 + static_cast<int>(threadIdx.x % 32)) * 8;
+}
+
+/// Adds partial sums over the block's warps, in order, into `out` [width].
+template <int kPacks>
+__device__ void add_warps_by_eight(const float (&mine)[kPacks][8], float* shared, float* out,
+                                   int width) {
+  for (int warp = 0; warp < kWarps; ++warp) {
+    if (threadIdx.x / 32 == warp) {
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const int column = column_of(c);
-    if (column >= width) continue;
-    float weight[4], again[4];
-    load_four(static_cast<const T*>(work.upstream) + first + column, scaled[c]);
-    load_four(static_cast<const R*>(work.sum) + first + column, standard[c]);
-    load_four(static_cast<const R*>(work.weight) + column, weight);
-    for (int j = 0; j < 4; ++j) {
-      again[j] = standard[c][j] * (rstd * weight[j]);  // as forward rounds it
-      standard[c][j] *= rstd;
-      partial[c][j] += scaled[c][j] * standard[c][j];
-      scaled[c][j] *= weight[j];
-      product += scaled[c][j] * standard[c][j];
-    }
-    if (work.normalized != nullptr) {
-      store_four(static_cast<T*>(work.normalized) + first + column, again);
-    }
-  }
-  const float mean_product = warp_sum(product) / static_cast<float>(width);
+      for (int c = 0; c < kPacks; ++c) {
+        const int column = eighth_column(c);
+        if (column >= width) continue;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const int column = column_of(c);
-    if (column >= width) continue;
-    float out[4] = {};
-    if (work.sum_upstream != nullptr) {
-      load_four(static_cast<const R*>(work.sum_upstream) + first + column, out);
+        for (int j = 0; j < 8; j += 4) {
+          float sum[4] = {};
+          if (warp > 0) load_four(shared + column + j, sum);
+          for (int k = 0; k < 4; ++k) sum[k] += mine[c][j + k];
+          store_four((warp + 1 < kWarps ? shared : out) + column + j, sum);
+        }
+      }
     }
-    for (int j = 0; j < 4; ++j) {
-      out[j] += rstd * (scaled[c][j] - standard[c][j] * mean_product);
-    }
-    store_four(static_cast<R*>(work.sum_gradient) + first + column, out);
-    if (work.delta_gradient != nullptr) {
-      store_four(static_cast<T*>(work.delta_gradient) + first + column, out);
-    }
+    __syncthreads();
   }
 }
 
-template <class R, class T, int kChunks>
+/// What backward reads of a row, eight values a lane and pack.
+template <class R, class T, int kPacks>
+struct BackwardRow {
+  Eight<T> upstream[kPacks];
+  Eight<R> sum[kPacks], sum_upstream[kPacks];
+
+  /// All loads at once: the row then costs one trip to memory.
+  __device__ void load(const RmsBackward& work, std::int64_t first) {
+    const int width = static_cast<int>(work.width);
+#pragma unroll
+    for (int c = 0; c < kPacks; ++c) {
+      const int column = eighth_column(c);
+      if (column >= width) continue;
+      upstream[c].load(work.upstream, first + column);
+      sum[c].load(work.sum, first + column);
+      if (work.sum_upstream != nullptr) sum_upstream[c].load(work.sum_upstream, first + column);
+    }
+  }
+};
+
+/// The lane's share of sum(upstream x weight x sum x rstd); adds to `partial` the weight's
+/// gradient.
+template <class R, class T, int kPacks>
+__device__ float rms_backward_product(const RmsBackward& work, const BackwardRow<R, T, kPacks>& row,
+                                      float rstd, float (&partial)[kPacks][8]) {
+  float product = 0;
+#pragma unroll
+  for (int c = 0; c < kPacks; ++c) {
+    const int column = eighth_column(c);
+    if (column >= static_cast<int>(work.width)) continue;
+    Eight<R> weights;
+    weights.load(work.weight, column);
+    float upstream[8], sum[8], weight[8];
+    row.upstream[c].values(upstream), row.sum[c].values(sum), weights.values(weight);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float gradient = upstream[j] * (sum[j] * rstd);
+      partial[c][j] += gradient;
+      product += gradient * weight[j];
+    }
+  }
+  return product;
+}
+
+template <class R, class T, int kPacks>
+__device__ void rms_backward_write(const RmsBackward& work, const BackwardRow<R, T, kPacks>& row,
+                                   std::int64_t first, float rstd, float mean_product) {
+#pragma unroll
+  for (int c = 0; c < kPacks; ++c) {
+    const int column = eighth_column(c);
+    if (column >= static_cast<int>(work.width)) continue;
+    Eight<R> weights;
+    weights.load(work.weight, column);
+    float upstream[8], sum[8], weight[8], out[8] = {}, again[8];
+    row.upstream[c].values(upstream), row.sum[c].values(sum), weights.values(weight);
+    if (work.sum_upstream != nullptr) row.sum_upstream[c].values(out);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      again[j] = sum[j] * (rstd * weight[j]);  // as forward rounds it
+      out[j] += rstd * (upstream[j] * weight[j] - sum[j] * rstd * mean_product);
+    }
+    if (work.normalized != nullptr) store_eight<T>(work.normalized, first + column, again);
+    store_eight<R>(work.sum_gradient, first + column, out);
+    if (work.delta_gradient != nullptr) store_eight<T>(work.delta_gradient, first + column, out);
+  }
+}
+
+/// A warp takes a row: reads each value once, holds it as it lies in memory.
+template <class R, class T, int kPacks>
 __global__ void __launch_bounds__(kThreads) rms_backward(RmsBackward work) {
-  __shared__ __align__(16) float shared[kChunks * 128];
-  float partial[kChunks][4] = {};
+  __shared__ __align__(16) float shared[kPacks * 256];
+  float partial[kPacks][8] = {};
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
        row < work.rows; row += stride) {
-    rms_backward_row<R, T, kChunks>(work, row, partial);
+    BackwardRow<R, T, kPacks> values;
+    values.load(work, row * work.width);
+    const float rstd = work.rstd[row];
+    const float product = warp_sum(rms_backward_product(work, values, rstd, partial));
+    rms_backward_write(work, values, row * work.width, rstd,
+                       product / static_cast<float>(work.width));
   }
   if (work.partials == nullptr) return;
-  const int width = static_cast<int>(work.width);
-  add_warps<kChunks>(partial, shared, work.partials + static_cast<std::int64_t>(blockIdx.x) * width,
-                     width);
+  add_warps_by_eight<kPacks>(partial, shared,
+                             work.partials + static_cast<std::int64_t>(blockIdx.x) * work.width,
+                             static_cast<int>(work.width));
 }
 
-/// Calls `launch` with R, T and the number of chunks a lane holds, as compile-time constants.
+/// Calls `launch` with R, T and the number of 256 columns a warp takes, as compile-time constants.
 template <class Launch>
 void with_types(bool wide_bf16, bool bf16, std::int64_t width, const Launch& launch) {
   const auto with_width = [&](auto wide, auto type) {
-    if (width <= 256) return launch(wide, type, std::integral_constant<int, 2>{});
-    if (width <= 1024) return launch(wide, type, std::integral_constant<int, 8>{});
-    if (width <= 1536) return launch(wide, type, std::integral_constant<int, 12>{});
-    return launch(wide, type, std::integral_constant<int, 16>{});
+    if (width <= 256) return launch(wide, type, std::integral_constant<int, 1>{});
+    if (width <= 1024) return launch(wide, type, std::integral_constant<int, 4>{});
+    if (width <= 1536) return launch(wide, type, std::integral_constant<int, 6>{});
+    return launch(wide, type, std::integral_constant<int, 8>{});
   };
   if (wide_bf16) return with_width(__nv_bfloat16{}, __nv_bfloat16{});
   if (bf16) return with_width(float{}, __nv_bfloat16{});
@@ -126,8 +180,8 @@ void with_types(bool wide_bf16, bool bf16, std::int64_t width, const Launch& lau
 cudaError_t launch_rms_forward(const RmsForward& work, cudaStream_t stream) {
   if (work.rows == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>((work.rows + kWarps - 1) / kWarps);
-  with_types(work.wide_bf16, work.bf16, work.width, [&](auto wide, auto type, auto chunks) {
-    rms_forward<decltype(wide), decltype(type), decltype(chunks)::value>
+  with_types(work.wide_bf16, work.bf16, work.width, [&](auto wide, auto type, auto packs) {
+    rms_forward<decltype(wide), decltype(type), 2 * decltype(packs)::value>
         <<<blocks, kThreads, 0, stream>>>(work);
   });
   return cudaGetLastError();
@@ -141,8 +195,8 @@ cudaError_t launch_rms_backward(const RmsBackward& work, cudaStream_t stream) {
   if (work.rows == 0) return cudaSuccess;
   const int blocks = rms_backward_blocks(work.rows);
   if (blocks == 0) return cudaErrorNoDevice;
-  with_types(work.wide_bf16, work.bf16, work.width, [&](auto wide, auto type, auto chunks) {
-    rms_backward<decltype(wide), decltype(type), decltype(chunks)::value>
+  with_types(work.wide_bf16, work.bf16, work.width, [&](auto wide, auto type, auto packs) {
+    rms_backward<decltype(wide), decltype(type), decltype(packs)::value>
         <<<blocks, kThreads, 0, stream>>>(work);
   });
   return cudaGetLastError();

@@ -1,6 +1,6 @@
 #pragma once
-// RMSNorm of a sum, forward and backward as plain functions; linear.cpp makes them differentiable
-// together with the product that follows.
+// RMSNorm of a sum, forward and backward as plain functions, which linear.cpp makes differentiable
+// together with the product that follows; and differentiable by itself.
 #include <ATen/core/Tensor.h>
 
 #include "model/gradient_sink.h"
@@ -28,5 +28,9 @@ struct RmsNormWants {
 RmsNormGradients rms_norm_backward(const at::Tensor& upstream, const at::Tensor& sum_upstream,
                                    const at::Tensor& sum, const at::Tensor& rstd,
                                    const at::Tensor& weight, const RmsNormWants& wants);
+
+/// rms_norm's `normalized` alone, differentiable in residual, delta and weight.
+at::Tensor rms_normalized(const at::Tensor& residual, const at::Tensor& delta,
+                          const at::Tensor& weight, double epsilon, at::ScalarType dtype);
 
 }  // namespace trainsuite

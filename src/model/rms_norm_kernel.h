@@ -1,7 +1,7 @@
 #pragma once
 // Launchers of the fused RMSNorm kernels; know no tensor library. R is the residual stream's type,
 // T that of the products; each is bf16 or fp32. Rows are contiguous, pointers aligned to 16 bytes,
-// width a multiple of 4 and at most kMostRmsWidth.
+// width a multiple of 8 and at most kMostRmsWidth.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>

@@ -1,15 +1,16 @@
 #include "model/rotary.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include "core/check_cuda.h"
 #include "core/error.h"
+#include "model/dispatched.h"
 #include "model/rotary_kernel.h"
 
 namespace trainsuite {
@@ -55,17 +56,36 @@ void by_kernel(const QueryKeyValue& in, const Angles& angles, const at::Tensor& 
   check_cuda(launch_rotary(work, c10::cuda::getCurrentCUDAStream()), "rotary kernel");
 }
 
-/// All heads side by side, [tokens, heads, width]; queries and keys rotated.
-at::Tensor joined(const QueryKeyValue& in, const Angles& angles) {
-  if (!in.query.is_cuda() || in.query.size(2) % 8 != 0) {
-    const at::ScalarType dtype = in.query.scalar_type();
-    return at::cat({turned(in.query, angles).to(dtype), turned(in.key, angles).to(dtype), in.value},
-                   1);
-  }
+at::Tensor empty_joined(const QueryKeyValue& in) {
   const std::int64_t heads = in.query.size(1) + 2 * in.key.size(1);
-  const at::Tensor out = at::empty({in.query.size(0), heads, in.query.size(2)}, in.query.options());
+  return at::empty({in.query.size(0), heads, in.query.size(2)}, in.query.options());
+}
+
+at::Tensor joined_op(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const at::Tensor& cosine, const at::Tensor& sine, bool inverse) {
+  const QueryKeyValue in{query, key, value};
+  const Angles angles{cosine, sine, inverse};
+  if (!query.is_cuda() || query.size(2) % 8 != 0) {
+    const at::ScalarType dtype = query.scalar_type();
+    return at::cat({turned(query, angles).to(dtype), turned(key, angles).to(dtype), value}, 1);
+  }
+  const at::Tensor out = empty_joined(in);
   by_kernel(in, angles, out);
   return out;
+}
+
+at::Tensor joined_shapes(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const at::Tensor&, const at::Tensor&, bool) {
+  return empty_joined({query, key, value});
+}
+
+/// All heads side by side, [tokens, heads, width]; queries and keys rotated.
+at::Tensor joined(const QueryKeyValue& in, const Angles& angles) {
+  static const auto op =
+      dispatched<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            const at::Tensor&, const at::Tensor&, bool)>("rotary_joined");
+  const BelowAutograd below;
+  return op.call(in.query, in.key, in.value, angles.cosine, angles.sine, angles.inverse);
 }
 
 QueryKeyValue parts_of(const at::Tensor& joint, Heads heads) {
@@ -78,7 +98,7 @@ class RotarySplit : public torch::autograd::Function<RotarySplit> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
                                                 const at::Tensor& qkv, const at::Tensor& cosine,
                                                 const at::Tensor& sine, Heads heads) {
-    const at::AutoDispatchBelowADInplaceOrView plain_views;
+    const BelowAutograd plain_views;
     context->saved_data["cosine"] = cosine;
     context->saved_data["sine"] = sine;
     context->set_materialize_grads(false);
@@ -113,5 +133,14 @@ QueryKeyValue rotary_split(const at::Tensor& qkv, const at::Tensor& cosine, cons
   const auto out = RotarySplit::apply(qkv.contiguous(), cosine, sine, heads);
   return {out[0], out[1], out[2]};
 }
+
+TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
+  m.def(
+      "rotary_joined(Tensor query, Tensor key, Tensor value, Tensor cosine, Tensor sine, "
+      "bool inverse) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(trainsuite, CPU, m) { m.impl("rotary_joined", &joined_op); }
+TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) { m.impl("rotary_joined", &joined_op); }
+TORCH_LIBRARY_IMPL(trainsuite, Meta, m) { m.impl("rotary_joined", &joined_shapes); }
 
 }  // namespace trainsuite

@@ -1,62 +1,97 @@
-// A thread takes four values of a head's first half and the four that they turn against.
+// A block takes a token; a thread some values of a head's first half and those that they turn
+// against.
 #include "model/kernel_parts.cuh"
 #include "model/rotary_kernel.h"
 
 namespace trainsuite {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kMostThreads = 256;
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) rotary_rows(Rotary work) {
-  const std::int64_t half = work.head_width / 2, quads = half / 4;
-  const std::int64_t all_heads = work.heads + 2 * work.key_value_heads;
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= work.tokens * all_heads * quads) return;
-  const std::int64_t column = i % quads * 4, head = i / quads % all_heads;
-  const std::int64_t token = i / quads / all_heads;
-  const T* from = nullptr;
-  if (head < work.heads) {
-    from = static_cast<const T*>(work.query) + token * work.query_stride + head * work.head_width;
-  } else if (head < work.heads + work.key_value_heads) {
-    from = static_cast<const T*>(work.key) + token * work.key_stride +
-           (head - work.heads) * work.head_width;
-  } else {
-    from = static_cast<const T*>(work.value) + token * work.value_stride +
-           (head - work.heads - work.key_value_heads) * work.head_width;
-  }
-  float a[4], b[4];
-  load_four(from + column, a);
-  load_four(from + column + half, b);
-  if (head < work.heads + work.key_value_heads) {
-    const std::int64_t angle = token % work.table_rows * half + column;
-    float cosine[4], sine[4];
-    load_four(work.cosine + angle, cosine);
-    load_four(work.sine + angle, sine);
+/// Some neighbouring values, 16 bytes of them at once.
+template <class T, int kValues>
+struct Run {
+  static __device__ void load(const T* from, float* v) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float s = work.inverse ? -sine[j] : sine[j];
-      const float turned = a[j] * cosine[j] - b[j] * s;
-      b[j] = b[j] * cosine[j] + a[j] * s;
-      a[j] = turned;
+    for (int i = 0; i < kValues; i += Pack<T>::size) {
+      Pack<T>::load(*reinterpret_cast<const uint4*>(from + i), v + i);
     }
   }
-  T* const to = static_cast<T*>(work.out) + (token * all_heads + head) * work.head_width + column;
-  store_four(to, a);
-  store_four(to + half, b);
+  static __device__ void store(T* to, const float* v) {
+#pragma unroll
+    for (int i = 0; i < kValues; i += Pack<T>::size) {
+      *reinterpret_cast<uint4*>(to + i) = Pack<T>::store(v + i);
+    }
+  }
+};
+template <>
+struct Run<__nv_bfloat16, 4> {  // 8 bytes
+  static __device__ void load(const __nv_bfloat16* from, float* v) { load_four(from, v); }
+  static __device__ void store(__nv_bfloat16* to, const float* v) { store_four(to, v); }
+};
+
+template <class T>
+__device__ const T* head_of(const Rotary& work, std::int64_t token, int head) {
+  const int queries = static_cast<int>(work.heads), keys = static_cast<int>(work.key_value_heads);
+  const auto at = [&](const void* from, std::int64_t stride, int index) {
+    return static_cast<const T*>(from) + token * stride + index * work.head_width;
+  };
+  if (head < queries) return at(work.query, work.query_stride, head);
+  if (head < queries + keys) return at(work.key, work.key_stride, head - queries);
+  return at(work.value, work.value_stride, head - queries - keys);
+}
+
+template <class T, int kValues>
+__global__ void __launch_bounds__(kMostThreads) rotary_rows(Rotary work) {
+  const int half = static_cast<int>(work.head_width) / 2, runs = half / kValues;
+  const int turning = static_cast<int>(work.heads + work.key_value_heads);
+  const int all_heads = turning + static_cast<int>(work.key_value_heads);
+  const std::int64_t token = blockIdx.x, angles = token % work.table_rows * half;
+  const float sign = work.inverse ? -1 : 1;
+  for (int i = static_cast<int>(threadIdx.x); i < all_heads * runs;
+       i += static_cast<int>(blockDim.x)) {
+    const int head = i / runs, column = i % runs * kValues;
+    const T* const from = head_of<T>(work, token, head) + column;
+    float a[kValues], b[kValues];
+    Run<T, kValues>::load(from, a);
+    Run<T, kValues>::load(from + half, b);
+    if (head < turning) {
+      float cosine[kValues], sine[kValues];
+      Run<float, kValues>::load(work.cosine + angles + column, cosine);
+      Run<float, kValues>::load(work.sine + angles + column, sine);
+#pragma unroll
+      for (int j = 0; j < kValues; ++j) {
+        const float s = sign * sine[j];
+        const float turned = a[j] * cosine[j] - b[j] * s;
+        b[j] = b[j] * cosine[j] + a[j] * s;
+        a[j] = turned;
+      }
+    }
+    T* const to = static_cast<T*>(work.out) + (token * all_heads + head) * work.head_width + column;
+    Run<T, kValues>::store(to, a);
+    Run<T, kValues>::store(to + half, b);
+  }
+}
+
+template <class T, int kValues>
+void launch(const Rotary& work, cudaStream_t stream) {
+  const std::int64_t items =
+      (work.heads + 2 * work.key_value_heads) * (work.head_width / 2 / kValues);
+  const auto warps = static_cast<unsigned>((items + 31) / 32);
+  const unsigned threads = warps * 32 < kMostThreads ? warps * 32 : kMostThreads;
+  rotary_rows<T, kValues><<<static_cast<unsigned>(work.tokens), threads, 0, stream>>>(work);
 }
 
 }  // namespace
 
 cudaError_t launch_rotary(const Rotary& work, cudaStream_t stream) {
-  const std::int64_t threads =
-      work.tokens * (work.heads + 2 * work.key_value_heads) * (work.head_width / 8);
-  if (threads == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>((threads + kThreads - 1) / kThreads);
-  if (work.bf16) {
-    rotary_rows<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(work);
+  if (work.tokens == 0) return cudaSuccess;
+  if (!work.bf16) {
+    launch<float, 4>(work, stream);
+  } else if (work.head_width % 16 == 0) {
+    launch<__nv_bfloat16, 8>(work, stream);
   } else {
-    rotary_rows<float><<<blocks, kThreads, 0, stream>>>(work);
+    launch<__nv_bfloat16, 4>(work, stream);
   }
   return cudaGetLastError();
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Launcher of the rotary kernel; knows no tensor library. T is bf16 or fp32, head_width a multiple
-// of 8, pointers and strides aligned to four values.
+// of 8, pointers aligned to 16 bytes, strides multiples of 8 values.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>

@@ -8,9 +8,11 @@
 #include <ATen/ops/silu_backward.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
 
 #include "core/check_cuda.h"
 #include "model/aligned.h"
+#include "model/dispatched.h"
 #include "model/swiglu_kernel.h"
 
 namespace trainsuite {
@@ -46,9 +48,7 @@ SwigluGradients backward_by_operators(const at::Tensor& upstream, const at::Tens
   return {gradient, wants_activation ? silu * parts[1] : at::Tensor()};
 }
 
-}  // namespace
-
-at::Tensor swiglu(const at::Tensor& gate_up) {
+at::Tensor forward(const at::Tensor& gate_up) {
   if (!has_kernel(gate_up)) {
     const std::vector<at::Tensor> parts = gate_up.chunk(2, -1);
     return at::silu(parts[0]).mul_(parts[1]);
@@ -60,8 +60,8 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   return out;
 }
 
-SwigluGradients swiglu_backward(const at::Tensor& upstream, const at::Tensor& gate_up,
-                                bool wants_activation) {
+SwigluGradients backward(const at::Tensor& upstream, const at::Tensor& gate_up,
+                         bool wants_activation) {
   if (!has_kernel(gate_up)) return backward_by_operators(upstream, gate_up, wants_activation);
   const c10::cuda::CUDAGuard guard(gate_up.device());
   const at::Tensor in = aligned(gate_up), of_out = aligned(upstream);
@@ -73,6 +73,54 @@ SwigluGradients swiglu_backward(const at::Tensor& upstream, const at::Tensor& ga
   check_cuda(launch_swiglu_backward(work, c10::cuda::getCurrentCUDAStream()),
              "SwiGLU backward kernel");
   return out;
+}
+
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+using BackwardSignature = Pair(const at::Tensor&, const at::Tensor&, bool);
+
+Pair backward_op(const at::Tensor& upstream, const at::Tensor& gate_up, bool wants_activation) {
+  const SwigluGradients out = backward(upstream, gate_up, wants_activation);
+  return {out.gate_up, wants_activation ? out.activation : nothing_like(gate_up)};
+}
+
+Pair backward_shapes(const at::Tensor&, const at::Tensor& gate_up, bool wants_activation) {
+  return {at::empty(gate_up.sizes(), gate_up.options()),
+          wants_activation ? empty_activation(gate_up) : nothing_like(gate_up)};
+}
+
+}  // namespace
+
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  static const auto op = dispatched<at::Tensor(const at::Tensor&)>("swiglu");
+  const BelowAutograd below;
+  return op.call(gate_up);
+}
+
+SwigluGradients swiglu_backward(const at::Tensor& upstream, const at::Tensor& gate_up,
+                                bool wants_activation) {
+  static const auto op = dispatched<BackwardSignature>("swiglu_backward");
+  const BelowAutograd below;
+  const auto [gradient, activation] = op.call(upstream, gate_up, wants_activation);
+  return {gradient, or_undefined(activation, wants_activation)};
+}
+
+TORCH_LIBRARY_FRAGMENT(trainsuite, m) {
+  m.def("swiglu(Tensor gate_up) -> Tensor");
+  m.def(
+      "swiglu_backward(Tensor upstream, Tensor gate_up, bool wants_activation) "
+      "-> (Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(trainsuite, CPU, m) {
+  m.impl("swiglu", &forward);
+  m.impl("swiglu_backward", &backward_op);
+}
+TORCH_LIBRARY_IMPL(trainsuite, CUDA, m) {
+  m.impl("swiglu", &forward);
+  m.impl("swiglu_backward", &backward_op);
+}
+TORCH_LIBRARY_IMPL(trainsuite, Meta, m) {
+  m.impl("swiglu", &empty_activation);
+  m.impl("swiglu_backward", &backward_shapes);
 }
 
 }  // namespace trainsuite

@@ -46,6 +46,7 @@ class BlockOf {
       request.arguments.emplace_back(recipe_.lora_alpha / static_cast<double>(recipe_.lora_rank));
     }
     request.arguments.emplace_back(work_.attention == "naive");
+    request.arguments.emplace_back(work_.block_kernel != "reference");
     return request;
   }
 

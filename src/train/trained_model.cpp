@@ -161,9 +161,15 @@ class DecoderModel final : public TrainedModel {
     for (int i = 0; i < 2; ++i) {  // cosine, sine
       request.tensors.push_back({{work_.sequence, config_.head_width / 2}, at::kFloat, false});
     }
-    request.arguments = {
-        TensorAt{0},   TensorsFrom{1, count},   TensorAt{count + 1},  TensorAt{count + 2},
-        config_.heads, config_.key_value_heads, config_.norm_epsilon, naive()};
+    request.arguments = {TensorAt{0},
+                         TensorsFrom{1, count},
+                         TensorAt{count + 1},
+                         TensorAt{count + 2},
+                         config_.heads,
+                         config_.key_value_heads,
+                         config_.norm_epsilon,
+                         naive(),
+                         work_.block_kernel == "fused"};
     return request;
   }
 
@@ -199,10 +205,10 @@ std::unique_ptr<TrainedModel> make_model(const Case& work, at::Device device, bo
 AttentionHeads attention_heads(const Case& work) {
   if (work.suite == "compile") {
     const auto config = decoder_config(work.size);
-    return {config.heads, config.head_width};
+    return {config.heads, config.key_value_heads, config.head_width};
   }
   const auto config = gpt2_config(work.size, work.vocabulary, work.sequence);
-  return {config.heads, config.width / config.heads};
+  return {config.heads, config.heads, config.width / config.heads};
 }
 
 bool pure_bf16(const Case& work) { return work.suite == "compile" && work.precision == "bf16"; }

@@ -33,7 +33,7 @@ std::unique_ptr<TrainedModel> make_model(const Case& work, at::Device device, bo
 
 /// Query heads of the case's model and their width.
 struct AttentionHeads {
-  std::int64_t count, width;
+  std::int64_t count, key_value, width;  // heads of queries, of keys and values
 };
 AttentionHeads attention_heads(const Case& work);
 

@@ -166,21 +166,48 @@ def test_a_quantized_block_keeps_no_matrix_for_backward(tmp_path: Path) -> None:
         assert shape not in kept and shape[::-1] not in kept
 
 
-def test_a_block_keeps_no_more_for_backward_than_its_activations(tmp_path: Path) -> None:
-    """Llama, bf16: what is kept of a token, views by the memory that they hold alive."""
-    capture = tracing(tmp_path)
+def llama_block(fused: bool) -> dict[str, object]:
+    """Two heads, bf16, 2 x 64 tokens, 128 wide."""
     batch, sequence, width, hidden, heads = 2, 64, 128, 512, 2
     shapes = [[batch, sequence, width], [width], [3 * width, width], [width, width], [width],
               [2 * hidden, width], [width, hidden]]
     tensors = [{"shape": shape, "dtype": "bfloat16", "gradient": True} for shape in shapes]
     angles = [sequence, width // heads // 2]
     tensors += [{"shape": angles, "dtype": "float32", "gradient": False}] * 2
-    block = {
+    return {
         "op": "decoder_block", "tensors": tensors,
         "arguments": [{"tensor": 0}, {"tensors": [1, 6]}, {"tensor": 7}, {"tensor": 8}, heads,
-                      heads, 1e-6, False],
+                      heads, 1e-6, False, fused],
     }
-    graph, _ = capture.trace(block, "cpu")["forward"]
+
+
+def operators(graph: Any) -> list[str]:
+    """Of this project, by name, in order."""
+    names = (str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+    return [name.split(".")[1] for name in names if name.startswith("trainsuite.")]
+
+
+def test_kernels_of_ours_are_operators_of_a_fused_block(tmp_path: Path) -> None:
+    """Each is one node of the traced graph: what is compiled calls it."""
+    capture = tracing(tmp_path)
+    graphs = capture.trace(llama_block(fused=True), "cpu")
+    assert operators(graphs["forward"][0]) == [
+        "rms_norm_rows", "rotary_joined", "rms_norm_rows", "swiglu"
+    ]
+    assert operators(graphs["backward"][0]) == [
+        "swiglu_backward", "rms_norm_rows_backward", "rotary_joined", "rms_norm_rows_backward"
+    ]
+    assert operators(capture.trace(llama_block(fused=False), "cpu")["forward"][0]) == []
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_block_keeps_no_more_for_backward_than_its_activations(
+    tmp_path: Path, fused: bool
+) -> None:
+    """Llama, bf16: what is kept of a token, views by the memory that they hold alive."""
+    capture = tracing(tmp_path)
+    batch, sequence, width, hidden, heads = 2, 64, 128, 512, 2
+    graph, _ = capture.trace(llama_block(fused), "cpu")["forward"]
     outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     storages = {value.untyped_storage()._cdata for value in (*inputs, outputs[0].meta["val"])}
@@ -191,7 +218,8 @@ def test_a_block_keeps_no_more_for_backward_than_its_activations(tmp_path: Path)
         storages.add(value.untyped_storage()._cdata)
         kept += value.untyped_storage().nbytes()
     # Two norms' outputs, q, k, v, what attention gives, the stream between; gate, up, their product.
-    bf16_values = 7 * width + 3 * hidden
+    # The fused block computes the norms' outputs and that product again.
+    bf16_values = (5 if fused else 7) * width + (2 if fused else 3) * hidden
     numbers = 2 * 2 + heads  # fp32: of norms (mean square's root) and of attention (log of the sum)
     assert kept <= batch * sequence * (2 * bf16_values + 4 * numbers)
 

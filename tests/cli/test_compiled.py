@@ -96,9 +96,9 @@ def test_two_ranks_share_packages(program: Program, cache: Path, tmp_path: Path)
 
 
 def test_compile_suite(program: Program, cache: Path, tmp_path: Path) -> None:
-    """Both attentions train as their eager rows; graph rows say why they did not run. The fused head
-    and loss, a GPU's default, is what the packages call."""
-    flags = ["compile", "--precision", "fp32", "--loss-kernel", "fused"]
+    """Both attentions train as their eager rows; graph rows say why they did not run. With a GPU's
+    defaults: packages call the fused head and loss, and the blocks' own kernels."""
+    flags = ["compile", "--precision", "fp32", "--loss-kernel", "fused", "--block-kernel", "fused"]
     with run(program, cache, tmp_path / "a.h5", *flags) as file:
         assert len(file["compile"]) == 6
         for attention in ("sdpa", "naive"):

@@ -151,9 +151,9 @@ def check_layer_norm(ops, report: Report) -> None:
             report.equal(a, c, f"add_layer_norm {what} [{i}] of a second run")
             report.near(a, b, bound, f"add_layer_norm {what} [{i}]")
         cast = (residual, weight, bias)
-        mine = both(lambda *p: [ops.layer_norm_cast(*p, dtype)], cast, up[1:])
-        theirs = both(lambda x, w, b: [torch.nn.functional.layer_norm(x, (width,), w, b).to(dtype)],
-                      cast, up[1:])
+        mine = both(lambda *p: ops.layer_norm_cast(*p, dtype), cast, up)
+        theirs = both(lambda x, w, b: [x.clone(), torch.nn.functional.layer_norm(
+            x, (width,), w, b).to(dtype)], cast, up)
         for i, (a, b) in enumerate(zip(mine, theirs)):
             report.near(a, b, bound, f"layer_norm_cast {what} [{i}]")
         unused = torch.autograd.grad(ops.add_layer_norm(*inputs)[1], inputs, up[1])

@@ -170,7 +170,7 @@ def time_model(ops, size: str, layers: int, heads: int) -> None:
         row(f"GPT-2 {size} both ways, fused loss={loss:d} blocks={blocks:d}",
             microseconds(lambda: step(loss, blocks)), plain)
     width = parameters[0].shape[1]
-    best = ops.fastest_attention("cuda", torch.bfloat16, 8, heads, 1024, width // heads)
+    best = ops.fastest_attention("cuda", torch.bfloat16, 8, heads, heads, 1024, width // heads)
     ops.use_attention(best)
     row(f"  the last with the fastest attention, {best}", microseconds(lambda: step(True, True)),
         plain)

@@ -66,7 +66,7 @@ def run(ops, wide: bool) -> tuple[torch.Tensor, int]:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         y = ops.decoder_adapted_block(x, frozen, adapters, angles.cos(), angles.sin(), HEADS,
-                                      KEY_HEADS, 1e-6, 2.0, False, wide)
+                                      KEY_HEADS, 1e-6, 2.0, False, False, wide)
     y.sum().backward()
     assert all(adapter.grad is not None for adapter in adapters)
     return y.detach(), sum(tensor.untyped_storage().nbytes() for tensor in kept.values())

@@ -177,5 +177,34 @@ TEST(RmsNorm, IsPyTorchs) {
   EXPECT_TRUE(at::equal(out.normalized, mine.normalized));
 }
 
+TEST(RmsNorm, AloneIsPyTorchs) {
+  const at::Tensor residual = at::randn({5, 16}).requires_grad_(),
+                   delta = at::randn({5, 16}).requires_grad_(),
+                   weight = at::randn({16}).requires_grad_(), upstream = at::randn({5, 16});
+  const auto compare = [&](const at::Tensor& mine, const at::Tensor& theirs,
+                           const std::vector<at::Tensor>& of) {
+    EXPECT_LE(difference(mine, theirs), 1e-6);
+    const auto a = torch::autograd::grad({mine}, of, {upstream});
+    const auto b = torch::autograd::grad({theirs}, of, {upstream});
+    for (std::size_t i = 0; i < of.size(); ++i) EXPECT_LE(difference(a[i], b[i]), 1e-6) << i;
+  };
+  compare(rms_normalized(residual, {}, weight, 1e-6, at::kFloat),
+          at::rms_norm(residual, {16}, weight, 1e-6), {residual, weight});
+  compare(rms_normalized(residual, delta, weight, 1e-6, at::kFloat),
+          at::rms_norm(residual + delta, {16}, weight, 1e-6), {residual, delta, weight});
+}
+
+TEST(RmsNorm, BeforeALayerTakesTheGradientOfItsInput) {
+  const at::Tensor x = at::randn({5, 16}).requires_grad_(), norm = at::randn({16}).requires_grad_(),
+                   matrix = at::randn({8, 16}).requires_grad_();
+  const NormLinear out = norm_linear(x, {}, {norm, 1e-6}, {matrix});
+  const at::Tensor theirs = at::linear(at::rms_norm(x, {16}, norm, 1e-6), matrix);
+  const at::Tensor upstream = at::randn({5, 8}), of_x = at::randn({5, 16});
+  const auto mine = torch::autograd::grad({out.y, out.sum}, {x, norm, matrix}, {upstream, of_x});
+  const auto expected = torch::autograd::grad({theirs, x}, {x, norm, matrix}, {upstream, of_x});
+  EXPECT_TRUE(at::equal(out.sum, x));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_LE(difference(mine[i], expected[i]), 1e-5) << i;
+}
+
 }  // namespace
 }  // namespace trainsuite

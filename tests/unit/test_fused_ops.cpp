@@ -68,12 +68,17 @@ TEST_P(Dtype, LayerNormCast) {
   const std::int64_t rows = 19, width = 48;
   const Tensors in{leaf({rows, width}, at::kFloat), leaf({width}, at::kFloat),
                    leaf({width}, at::kFloat)};
-  const at::Tensor upstream = at::randn({rows, width}).to(GetParam());
-  const at::Tensor mine = layer_norm_cast(in[0], in[1], in[2], GetParam());
+  const at::Tensor upstream = at::randn({rows, width}).to(GetParam()),
+                   of_x = at::randn({rows, width});
+  const auto [x, mine] = layer_norm_cast(in[0], in[1], in[2], GetParam());
   const at::Tensor theirs = at::layer_norm(in[0], {width}, in[1], in[2], 1e-5).to(GetParam());
-  expect_near({mine}, {theirs}, tolerance());
-  expect_near(torch::autograd::grad({mine}, in, {upstream}),
-              torch::autograd::grad({theirs}, in, {upstream}), tolerance());
+  expect_near({x, mine}, {in[0], theirs}, tolerance());
+  expect_near(torch::autograd::grad({mine}, in, {upstream}, true),
+              torch::autograd::grad({theirs}, in, {upstream}, true), tolerance());
+  // What else uses x: both gradients together, or that of x alone.
+  expect_near(torch::autograd::grad({mine, x}, in, {upstream, of_x}, true),
+              torch::autograd::grad({theirs, in[0]}, in, {upstream, of_x}), tolerance());
+  EXPECT_TRUE(at::equal(torch::autograd::grad({x}, {in[0]}, {of_x})[0], of_x));
 }
 
 TEST_P(Dtype, BiasGelu) {
@@ -93,14 +98,14 @@ TEST(FusedOps, AnyLayout) {
   const at::Tensor plain = at::randn({5, 12});
   const at::Tensor strided = plain.t().contiguous().t();
   ASSERT_FALSE(strided.is_contiguous());
-  EXPECT_TRUE(at::equal(layer_norm_cast(strided, weight, bias, at::kFloat),
-                        layer_norm_cast(plain, weight, bias, at::kFloat)));
+  EXPECT_TRUE(at::equal(std::get<1>(layer_norm_cast(strided, weight, bias, at::kFloat)),
+                        std::get<1>(layer_norm_cast(plain, weight, bias, at::kFloat))));
   EXPECT_TRUE(at::equal(bias_gelu(strided, bias), bias_gelu(plain, bias)));
 }
 
 TEST(FusedOps, NoRows) {
   const at::Tensor x = leaf({0, 12}, at::kFloat), weight = leaf({12}, at::kFloat);
-  const at::Tensor out = layer_norm_cast(x, weight, weight, at::kBFloat16);
+  const at::Tensor out = std::get<1>(layer_norm_cast(x, weight, weight, at::kBFloat16));
   EXPECT_EQ(out.sizes(), (at::IntArrayRef{0, 12}));
   EXPECT_EQ(bias_gelu(x, weight).sizes(), (at::IntArrayRef{0, 12}));
 }

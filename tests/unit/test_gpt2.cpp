@@ -135,7 +135,7 @@ TEST(Gpt2, AttentionLooksBackOnly) {
 }
 
 TEST(Attention, OnACpuTheDefaultIsKept) {
-  EXPECT_EQ(fastest_attention(at::Device(at::kCPU), at::kFloat, 1, 4, 16, 16), "default");
+  EXPECT_EQ(fastest_attention(at::Device(at::kCPU), at::kFloat, 1, 4, 2, 16, 16), "default");
   EXPECT_EQ(attention_candidates(false), std::vector<std::string>{"default"});
   EXPECT_THROW(attention_kernel("fastest"), Error);
 }
