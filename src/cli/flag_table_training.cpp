@@ -38,7 +38,7 @@ std::vector<Flag> recipe_flags() {
       {"block-kernel",
        group,
        "NAME",
-       "LayerNorm, GELU of eager rows: auto, fused, reference [auto: fused on GPUs]",
+       "norms, rotary, SwiGLU, GELU: auto, fused, reference [auto: fused on GPUs]",
        "block_kernel",
        &Options::block_kernel,
        {"auto", "fused", "reference"},
