@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import fnmatch
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import gpt2
@@ -28,6 +29,7 @@ class Case:
     precision: str
     attention: str
     seed: int
+    compiled: bool = False  # through torch.compile
 
     @property
     def name(self) -> str:
@@ -67,7 +69,22 @@ def parser() -> Parser:
 def plan(options: argparse.Namespace, cuda: bool) -> list[Case]:
     """The cases that the options choose. Raises UsageError where nothing matches."""
     every = [make_case(size, recipe, options, cuda) for size in gpt2.SIZES for recipe in RECIPES]
-    return selected(every, options, gpt2.SIZES, ["124m", "355m"] if cuda else ["tiny"])
+    patterns = [pattern for pattern in options.case or [] if "compile" in pattern]
+    if patterns:  # on request alone, as trainsuite's compiled rows
+        every += [compiled(case) for case in every if case.one_rank]
+    chosen = selected(every, options, gpt2.SIZES, ["124m", "355m"] if cuda else ["tiny"])
+    return [case for case in chosen if not case.compiled or names(case, patterns)]
+
+
+def compiled(case: Case) -> Case:
+    """The case with the whole model through torch.compile."""
+    return replace(case, recipe=f"{case.recipe}-compile", compiled=True)
+
+
+def names(case: Case, patterns: list[str]) -> bool:
+    """Whether some pattern matches the case's name or recipe."""
+    whole = (case.name, case.recipe)
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in whole)
 
 
 def make_case(size: str, recipe: str, options: argparse.Namespace, cuda: bool) -> Case:

@@ -68,6 +68,17 @@ def test_file_is_valid_and_complete(all_cases) -> None:
     finished(run(sys.executable, os.environ["TRAINSUITE_RESULTS"], "verify", file.filename))
 
 
+def test_compiled_rows_come_on_request_and_train_as_eager(tmp_path: Path) -> None:
+    path = tmp_path / "compiled.h5"
+    flags = ["--case", "1gpu", "--case", "1gpu-compile", "--steps", "3", "--warmup", "1"]
+    finished(twin(1, *flags, "--learning-rate", "0.01", "--out", path))
+    with h5py.File(path) as file:
+        eager, compiled = (file[f"ddp/tiny-{name}/0"] for name in ("1gpu", "1gpu-compile"))
+        assert len(file["ddp"]) == 2
+        assert (eager.attrs["compile_mode"], compiled.attrs["compile_mode"]) == ("eager", "compile")
+        np.testing.assert_allclose(compiled["loss"][:], eager["loss"][:], rtol=1e-4)
+
+
 def test_rows_hold_every_rank_and_step(all_cases) -> None:
     ranks, file = all_cases
     for suffix in SUFFIXES:
