@@ -103,7 +103,8 @@ std::string minutes_text(const Case& one) {
   return fmt::format("{:.1f}", *one.expected_seconds / 60);
 }
 
-/// Why a plan of training leaves memory or minutes out.
+/// Why a plan of training leaves memory or minutes out, apart from the table: a line of a case
+/// each, which programs read.
 std::string what_is_not_foretold(const std::vector<Case>& cases, bool cuda) {
   std::string text;
   const auto lacks = [&](auto has) {
@@ -119,7 +120,7 @@ std::string what_is_not_foretold(const std::vector<Case>& cases, bool cuda) {
   if (lacks([](const Case& one) { return one.expected_seconds.has_value(); })) {
     text += "No minutes without the device's peak in this precision: --ceilings FILE gives it.\n";
   }
-  return text;
+  return text.empty() ? text : "\n" + text;
 }
 
 std::string memory_line(const PlanFacts& facts) {
