@@ -47,10 +47,13 @@ check() {
     fi
 }
 run() {  # run SUITE FLAG...: under each tool
-    local tool
+    local tool precision
     for tool in memcheck racecheck synccheck; do
+        # Under racecheck 2025.3 cuBLAS's bf16 kernels end in an internal error of the tool.
+        precision=bf16
+        [ "$tool" != racecheck ] || precision=fp32
         check "$tool" "$1" "$build/trainsuite" "$@" --device cuda --size tiny \
-            --out "$folder/$1-$tool.h5"
+            --precision "$precision" --out "$folder/$1-$tool.h5"
     done
 }
 
