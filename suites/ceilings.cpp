@@ -196,7 +196,6 @@ std::string ceilings_table(const std::vector<CaseRecord>& records) {
 
 Suite ceilings_suite() {
   Suite suite{"ceilings", ceilings_cases, ceilings_default_sizes,
-              [](const Case&) { return std::nullopt; },
               [](Session& session, const Options&) {
                 Workload workload;
                 workload.run = [&session](const Case& work) {

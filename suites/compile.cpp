@@ -113,8 +113,7 @@ StepAccount account(const Case& work) {
   account.gradient_bytes =  // the head's comes first, unless sums of earlier micro-batches live
       work.accumulate > 1 ? account.all_gradient_bytes : e * model.vocabulary * model.width;
   account.least_bytes = least_step_bytes(traffic(work, model, e));
-  if (work.precision == "bf16" && work.loss_kernel == "fused" && work.attention != "naive" &&
-      work.attention != "math") {
+  if (work.precision == "bf16" && work.loss_kernel == "fused" && work.attention_is_one_kernel()) {
     account.activation_bytes = activation_bytes(work, model, e);
   }
   return account;
@@ -122,11 +121,6 @@ StepAccount account(const Case& work) {
 
 }  // namespace
 
-Suite compile_suite() {
-  Suite suite{"compile", cases, default_sizes,
-              [](const Case& work) { return account(work).peak_bytes(); }, training_workload};
-  suite.account = account;
-  return suite;
-}
+Suite compile_suite() { return {"compile", cases, default_sizes, training_workload, account}; }
 
 }  // namespace trainsuite

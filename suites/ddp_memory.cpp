@@ -72,7 +72,7 @@ StepAccount ddp_account(const Case& work) {
   const auto activations = activation_bytes(work, model, work.precision == "bf16" ? 2 : 4);
   account.least_bytes = least_step_bytes(traffic(work, parameters, activations));
   if (work.precision == "bf16" && work.loss_kernel == "fused" && work.block_kernel == "fused" &&
-      work.attention != "naive" && work.attention != "math") {
+      work.attention_is_one_kernel()) {
     account.activation_bytes = activations;
   }
   return account;

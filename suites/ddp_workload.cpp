@@ -4,11 +4,6 @@
 
 namespace trainsuite {
 
-Suite ddp_suite() {
-  Suite suite{"ddp", ddp_cases, ddp_default_sizes,
-              [](const Case& work) { return ddp_account(work).peak_bytes(); }, training_workload};
-  suite.account = ddp_account;
-  return suite;
-}
+Suite ddp_suite() { return {"ddp", ddp_cases, ddp_default_sizes, training_workload, ddp_account}; }
 
 }  // namespace trainsuite

@@ -70,7 +70,7 @@ std::int64_t largest_micro_batch(const Case& work) {
 /// Temporaries of single operators are not known.
 bool keeping_is_known(const Case& work) {
   return work.execution != "compile" && work.block_kernel != "reference" &&
-         work.loss_kernel != "reference" && work.attention != "naive" && work.attention != "math" &&
+         work.loss_kernel != "reference" && work.attention_is_one_kernel() &&
          work.finetune->checkpointing != "on";
 }
 

@@ -66,10 +66,7 @@ RankRecord run_case(Session& session, const Case& work, bool instrumented,
 }  // namespace
 
 Suite finetune_suite() {
-  return {"finetune",
-          finetune_cases,
-          finetune_default_sizes,
-          [](const Case& work) { return finetune_account(work).peak_bytes(); },
+  return {"finetune", finetune_cases, finetune_default_sizes,
           [](Session& session, const Options& options) {
             Workload workload;
             const bool instrumented = options.instrumentation == "on";

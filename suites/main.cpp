@@ -148,9 +148,9 @@ void add_expectations(Session& session, const Suite& suite, const Options& optio
     }
   });
   for (auto& one : cases) {
-    if (session.device().cuda) one.predicted_bytes = suite.predicted_bytes(one);
     if (!suite.account) continue;
     one.account = suite.account(one);
+    if (session.device().cuda) one.predicted_bytes = one.account->peak_bytes();
     if (const auto peak = session.peak_flops(one.precision)) {
       one.expected_seconds =
           expected_seconds(*one.account, one.warmup + one.steps, one.ranks, peak->flops);

@@ -18,8 +18,6 @@ struct Suite {
   std::function<std::vector<Case>(const Options&, bool cuda, int ranks)> cases;
   /// Sizes that run where --size is not given.
   std::function<std::vector<std::string>(const Options&, bool cuda)> default_sizes;
-  /// Predicted peak bytes of a case whose kernels are resolved.
-  std::function<std::optional<std::int64_t>(const Case&)> predicted_bytes;
   std::function<Workload(Session&, const Options&)> workload;
   /// What a step takes, of a case whose kernels are resolved; null where a suite does not know.
   std::function<StepAccount(const Case&)> account{};

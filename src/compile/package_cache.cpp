@@ -82,7 +82,7 @@ fs::path default_compile_cache() {
   return fs::temp_directory_path() / fmt::format("trainsuite-{}", getuid());
 }
 
-PackageCache::PackageCache(fs::path folder, CompileTools tools, double lock_seconds, fs::path logs)
+PackageCache::PackageCache(fs::path folder, CompileTools tools, fs::path logs, double lock_seconds)
     : folder_(std::move(folder)),
       logs_(logs.empty() ? folder_ / "logs" : std::move(logs)),
       tools_(std::move(tools)),

@@ -31,11 +31,11 @@ std::filesystem::path default_compile_cache();
 
 class PackageCache {
  public:
-  /// `folder` is made if need be. `lock_seconds`: how long another job's compilation of the same
-  /// blocks is waited for before compiling privately.
-  /// `logs`: where the compiler's output is kept; in the folder itself if empty.
-  PackageCache(std::filesystem::path folder, CompileTools tools, double lock_seconds = 900,
-               std::filesystem::path logs = {});
+  /// `folder` is made if need be. `logs`: where the compiler's output is kept; in the folder itself
+  /// if empty. `lock_seconds`: how long another job's compilation of the same blocks is waited for
+  /// before compiling privately.
+  PackageCache(std::filesystem::path folder, CompileTools tools, std::filesystem::path logs = {},
+               double lock_seconds = 900);
 
   /// Compiles what is missing or damaged. `watch` is called while waiting and may throw.
   /// Throws Error with the log's name where a block cannot be compiled.

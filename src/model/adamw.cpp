@@ -6,17 +6,15 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "core/check_cuda.h"
 #include "model/adamw_kernel.h"
+#include "model/aligned.h"
 
 namespace trainsuite {
 namespace {
 
 constexpr std::size_t kRates = 4;  // fp32 values of a tensor that the kernels hand on
-
-bool on_vectors(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
 void check_tensor(const at::Tensor& tensor, const at::Tensor& like, at::ScalarType dtype,
                   const char* what) {
@@ -103,9 +101,9 @@ void AdamWKernel::step(at::ArrayRef<at::Tensor> gradients) {
       }
       check_tensor(gradient, p, dtype, "a gradient");
       tensor.gradient = gradient.const_data_ptr();
-      tensor.vectors = on_vectors(tensor.parameter) && on_vectors(tensor.average) &&
-                       on_vectors(tensor.square_average) && on_vectors(tensor.copy) &&
-                       on_vectors(tensor.gradient);
+      tensor.vectors = is_aligned(tensor.parameter) && is_aligned(tensor.average) &&
+                       is_aligned(tensor.square_average) && is_aligned(tensor.copy) &&
+                       is_aligned(tensor.gradient);
     }
     check_cuda(launch_adamw(work, c10::cuda::getCurrentCUDAStream()), "AdamW kernel");
   }

@@ -56,24 +56,6 @@ __device__ inline void update(const Constants& c, const float4& rates, float g, 
   p -= rates.y * m / root;
 }
 
-template <int kSize, class T>
-__device__ inline void load(const T* from, float* v) {
-  if constexpr (kSize == Pack<T>::size) {
-    Pack<T>::load(*reinterpret_cast<const uint4*>(from), v);
-  } else {  // bf16 beside fp32
-    load_four(from, v);
-  }
-}
-
-template <int kSize, class T>
-__device__ inline void store(T* to, const float* v) {
-  if constexpr (kSize == Pack<T>::size) {
-    *reinterpret_cast<uint4*>(to) = Pack<T>::store(v);
-  } else {
-    store_four(to, v);
-  }
-}
-
 __device__ inline float value(float x) { return x; }
 __device__ inline float value(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void round_to(float* to, float x) { *to = x; }
@@ -103,10 +85,10 @@ __device__ void whole_chunk(const Constants& c, const float4& rates, const Views
   };
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit) {
-    load<kSize>(at.p + place(unit), p[unit]);
-    load<kSize>(at.g + place(unit), g[unit]);
-    load<kSize>(at.m + place(unit), m[unit]);
-    load<kSize>(at.v + place(unit), v[unit]);
+    load_values<kSize>(at.p + place(unit), p[unit]);
+    load_values<kSize>(at.g + place(unit), g[unit]);
+    load_values<kSize>(at.m + place(unit), m[unit]);
+    load_values<kSize>(at.v + place(unit), v[unit]);
   }
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit) {
@@ -114,10 +96,10 @@ __device__ void whole_chunk(const Constants& c, const float4& rates, const Views
     for (int i = 0; i < kSize; ++i) {
       update(c, rates, g[unit][i], p[unit][i], m[unit][i], v[unit][i]);
     }
-    store<kSize>(at.p + place(unit), p[unit]);
-    store<kSize>(at.m + place(unit), m[unit]);
-    store<kSize>(at.v + place(unit), v[unit]);
-    if (at.copy != nullptr) store<kSize>(at.copy + place(unit), p[unit]);
+    store_values<kSize>(at.p + place(unit), p[unit]);
+    store_values<kSize>(at.m + place(unit), m[unit]);
+    store_values<kSize>(at.v + place(unit), v[unit]);
+    if (at.copy != nullptr) store_values<kSize>(at.copy + place(unit), p[unit]);
   }
 }
 

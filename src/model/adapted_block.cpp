@@ -31,7 +31,7 @@ std::vector<at::Tensor> block_tensors(const BlockWeights& block) {
 
 std::vector<at::Tensor> adapter_tensors(const BlockWeights& block) {
   std::vector<at::Tensor> list;
-  for (const Linear* linear : {&block.qkv, &block.output, &block.gate_up, &block.down}) {
+  for (const Linear* linear : block.linears()) {
     list.push_back(linear->adapters.a);
     list.push_back(linear->adapters.b);
   }

@@ -72,12 +72,10 @@ Gradients cpu_backward(const at::Tensor& upstream, const at::Tensor& x, const at
   return {gradient.to(x.scalar_type()), gradient.sum(0).to(bias.scalar_type())};
 }
 
-at::Tensor forward_shapes(const at::Tensor& x, const at::Tensor&) {
-  return at::empty(x.sizes(), x.options());
-}
+at::Tensor forward_shapes(const at::Tensor& x, const at::Tensor&) { return shaped_like(x); }
 
 Gradients backward_shapes(const at::Tensor&, const at::Tensor& x, const at::Tensor& bias) {
-  return {at::empty(x.sizes(), x.options()), at::empty(bias.sizes(), bias.options())};
+  return {shaped_like(x), shaped_like(bias)};
 }
 
 class BiasGeluFunction : public torch::autograd::Function<BiasGeluFunction> {

@@ -151,7 +151,7 @@ namespace {
 
 /// Some tensor of the block that trains: it makes the block's output require a gradient.
 at::Tensor trained_tensor(const BlockWeights& block) {
-  for (const Linear* linear : {&block.qkv, &block.output, &block.gate_up, &block.down}) {
+  for (const Linear* linear : block.linears()) {
     if (linear->adapters.a.defined()) return linear->adapters.a;
     if (linear->weight.defined() && linear->weight.requires_grad()) return linear->weight;
   }

@@ -9,6 +9,7 @@
 // softmax compute in fp32.
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -57,6 +58,9 @@ struct BlockWeights {
   at::Tensor mlp_norm;  // [width]
   Linear gate_up, down;
   GradientTarget attention_norm_target{}, mlp_norm_target{};
+
+  std::array<Linear*, 4> linears() { return {&qkv, &output, &gate_up, &down}; }
+  std::array<const Linear*, 4> linears() const { return {&qkv, &output, &gate_up, &down}; }
 };
 
 /// Tensors of a block in a parameter list: 7 with q, k, v biases, else 6.

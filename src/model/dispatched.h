@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 
 #include <optional>
+#include <string>
 
 namespace trainsuite {
 
@@ -25,6 +26,10 @@ using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 /// Operators cannot return undefined tensors: what is not wanted is one without elements.
 inline at::Tensor nothing_like(const at::Tensor& tensor) {
   return at::empty({0}, tensor.options());
+}
+/// A result for tracing: contiguous, of the tensor's shape and type.
+inline at::Tensor shaped_like(const at::Tensor& tensor, bool wanted = true) {
+  return wanted ? at::empty(tensor.sizes(), tensor.options()) : nothing_like(tensor);
 }
 inline at::Tensor or_undefined(const at::Tensor& tensor, bool wanted) {
   return wanted ? tensor : at::Tensor();

@@ -63,6 +63,30 @@ __device__ inline void store_four(__nv_bfloat16* to, const float* v) {
   *reinterpret_cast<uint2*>(to) = make_uint2(bf16_pair(v), bf16_pair(v + 2));
 }
 
+/// kCount neighbouring values of T as fp32 and back, 16 bytes at a time; four bf16 values 8 bytes.
+template <int kCount, class T>
+__device__ inline void load_values(const T* from, float* v) {
+  if constexpr (kCount < Pack<T>::size) {
+    load_four(from, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += Pack<T>::size) {
+      Pack<T>::load(*reinterpret_cast<const uint4*>(from + i), v + i);
+    }
+  }
+}
+template <int kCount, class T>
+__device__ inline void store_values(T* to, const float* v) {
+  if constexpr (kCount < Pack<T>::size) {
+    store_four(to, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; i += Pack<T>::size) {
+      *reinterpret_cast<uint4*>(to + i) = Pack<T>::store(v + i);
+    }
+  }
+}
+
 /// The warp's sum, the same bits in every lane.
 __device__ inline float warp_sum(float mine) {
   for (int offset = 16; offset > 0; offset /= 2) {

@@ -145,7 +145,7 @@ ForwardResult forward_shapes(const at::Tensor& residual, const std::optional<at:
                              bool bf16) {
   const auto dtype = bf16 ? at::kBFloat16 : at::kFloat;
   const auto row_values = [&] { return at::empty({residual.size(0)}, residual.options()); };
-  return {delta ? at::empty(residual.sizes(), residual.options()) : nothing_like(residual),
+  return {shaped_like(residual, delta.has_value()),
           at::empty(residual.sizes(), residual.options().dtype(dtype)), row_values(), row_values()};
 }
 
@@ -173,10 +173,9 @@ BackwardResult backward_op(const at::Tensor& upstream,
 BackwardResult backward_shapes(const at::Tensor& upstream, const std::optional<at::Tensor>&,
                                const at::Tensor& sum, const at::Tensor&, const at::Tensor&,
                                const at::Tensor& weight, const at::Tensor& bias, bool adds) {
-  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
   const bool own_delta = adds && upstream.scalar_type() != at::kFloat;
-  return {like(sum), own_delta ? like(upstream) : nothing_like(upstream),
-          at::empty({sum.size(1)}, upstream.options()), like(weight), like(bias)};
+  return {shaped_like(sum), shaped_like(upstream, own_delta),
+          at::empty({sum.size(1)}, upstream.options()), shaped_like(weight), shaped_like(bias)};
 }
 
 class LayerNorm : public torch::autograd::Function<LayerNorm> {

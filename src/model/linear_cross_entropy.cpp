@@ -15,6 +15,7 @@
 
 #include "core/check_cuda.h"
 #include "core/error.h"
+#include "model/dispatched.h"
 #include "model/linear_cross_entropy_kernel.h"
 
 namespace trainsuite {
@@ -128,10 +129,9 @@ RowsResult rows_shapes(const at::Tensor& x, const at::Tensor& weight, const at::
 RowsResult cross_entropy_rows(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& targets, double scale, bool with_gradient) {
   // Through the dispatcher, so that tracing sees one op.
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("trainsuite::linear_cross_entropy_rows", "")
-                             .typed<RowsResult(const at::Tensor&, const at::Tensor&,
-                                               const at::Tensor&, double, bool)>();
+  static const auto op =
+      dispatched<RowsResult(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, bool)>(
+          "linear_cross_entropy_rows");
   return op.call(x, weight, targets, scale, with_gradient);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
 
+#include "model/dispatched.h"
 #include "model/linear_product.h"
 
 namespace trainsuite {
@@ -39,18 +40,14 @@ at::Tensor nf4_linear_backward_shape(const at::Tensor& g, const at::Tensor&, con
 
 at::Tensor frozen_product(const Linear& linear, const at::Tensor& x) {
   if (linear.weight.defined()) return product(x, linear.weight, linear.bias);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("trainsuite::nf4_linear", "")
-                             .typed<decltype(nf4_linear)>();
+  static const auto op = dispatched<decltype(nf4_linear)>("nf4_linear");
   return op.call(x, linear.quantized.codes, nf4_maxima(linear.quantized), linear.shape,
                  linear.bias.defined() ? std::optional(linear.bias) : std::nullopt);
 }
 
 at::Tensor frozen_product_backward(const Linear& linear, const at::Tensor& upstream) {
   if (linear.weight.defined()) return at::mm(upstream, linear.weight);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("trainsuite::nf4_linear_backward", "")
-                             .typed<decltype(nf4_linear_backward)>();
+  static const auto op = dispatched<decltype(nf4_linear_backward)>("nf4_linear_backward");
   return op.call(upstream, linear.quantized.codes, nf4_maxima(linear.quantized), linear.shape);
 }
 

@@ -10,24 +10,26 @@ namespace trainsuite {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 
-/// First column of a lane's chunk of four values.
+/// First column of a lane's chunk of so many values.
+template <int kValues = 4>
 __device__ inline int column_of(int chunk) {
-  return (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 4;
+  return (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * kValues;
 }
 
 /// Adds one kind of partial sums over the block's warps, in order, into `out` [width].
-template <int kChunks>
-__device__ void add_warps(const float (&mine)[kChunks][4], float* shared, float* out, int width) {
+template <int kChunks, int kValues>
+__device__ void add_warps(const float (&mine)[kChunks][kValues], float* shared, float* out,
+                          int width) {
   for (int warp = 0; warp < kWarps; ++warp) {
     if (threadIdx.x / 32 == warp) {
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
-        const int column = column_of(c);
+        const int column = column_of<kValues>(c);
         if (column >= width) continue;
-        float sum[4] = {};
-        if (warp > 0) load_four(shared + column, sum);
-        for (int j = 0; j < 4; ++j) sum[j] += mine[c][j];
-        store_four(warp + 1 < kWarps ? shared + column : out + column, sum);
+        float sum[kValues] = {};
+        if (warp > 0) load_values<kValues>(shared + column, sum);
+        for (int j = 0; j < kValues; ++j) sum[j] += mine[c][j];
+        store_values<kValues>(warp + 1 < kWarps ? shared + column : out + column, sum);
       }
     }
     __syncthreads();
@@ -63,12 +65,5 @@ struct Eight {
     for (int i = 0; i < packs; ++i) Pack<T>::load(bits[i], v + i * Pack<T>::size);
   }
 };
-
-template <class T>
-__device__ inline void store_eight(void* to, std::int64_t first, const float (&v)[8]) {
-  auto* pack = reinterpret_cast<uint4*>(static_cast<T*>(to) + first);
-#pragma unroll
-  for (int i = 0; i < Eight<T>::packs; ++i) pack[i] = Pack<T>::store(v + i * Pack<T>::size);
-}
 
 }  // namespace trainsuite

@@ -155,7 +155,7 @@ ForwardResult forward_op(const at::Tensor& residual, const std::optional<at::Ten
 ForwardResult forward_shapes(const at::Tensor& residual, const std::optional<at::Tensor>& delta,
                              const at::Tensor&, double, bool bf16) {
   const auto dtype = bf16 ? at::kBFloat16 : at::kFloat;
-  return {delta ? at::empty(residual.sizes(), residual.options()) : nothing_like(residual),
+  return {shaped_like(residual, delta.has_value()),
           at::empty(residual.sizes(), residual.options().dtype(dtype)),
           at::empty({residual.size(0), 1}, residual.options().dtype(at::kFloat))};
 }
@@ -181,11 +181,8 @@ BackwardResult backward_shapes(const at::Tensor& upstream, const std::optional<a
                                const at::Tensor& sum, const at::Tensor&, const at::Tensor& weight,
                                bool wants_delta, bool wants_weight, bool wants_normalized) {
   const bool own_delta = wants_delta && sum.scalar_type() != upstream.scalar_type();
-  const auto like = [](const at::Tensor& x, bool wanted) {
-    return wanted ? at::empty(x.sizes(), x.options()) : nothing_like(x);
-  };
-  return {like(sum, true), like(upstream, own_delta), like(weight, wants_weight),
-          like(upstream, wants_normalized)};
+  return {shaped_like(sum), shaped_like(upstream, own_delta), shaped_like(weight, wants_weight),
+          shaped_like(upstream, wants_normalized)};
 }
 
 }  // namespace

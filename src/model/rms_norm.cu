@@ -45,34 +45,6 @@ __global__ void __launch_bounds__(kThreads) rms_forward(RmsForward work) {
   if (threadIdx.x % 32 == 0 && work.rstd != nullptr) work.rstd[row] = rstd;
 }
 
-/// First column of a lane's eight values.
-__device__ inline int eighth_column(int pack) {
-  return (pack * 32 + static_cast<int>(threadIdx.x % 32)) * 8;
-}
-
-/// Adds partial sums over the block's warps, in order, into `out` [width].
-template <int kPacks>
-__device__ void add_warps_by_eight(const float (&mine)[kPacks][8], float* shared, float* out,
-                                   int width) {
-  for (int warp = 0; warp < kWarps; ++warp) {
-    if (threadIdx.x / 32 == warp) {
-#pragma unroll
-      for (int c = 0; c < kPacks; ++c) {
-        const int column = eighth_column(c);
-        if (column >= width) continue;
-#pragma unroll
-        for (int j = 0; j < 8; j += 4) {
-          float sum[4] = {};
-          if (warp > 0) load_four(shared + column + j, sum);
-          for (int k = 0; k < 4; ++k) sum[k] += mine[c][j + k];
-          store_four((warp + 1 < kWarps ? shared : out) + column + j, sum);
-        }
-      }
-    }
-    __syncthreads();
-  }
-}
-
 /// What backward reads of a row, eight values a lane and pack.
 template <class R, class T, int kPacks>
 struct BackwardRow {
@@ -84,12 +56,19 @@ struct BackwardRow {
     const int width = static_cast<int>(work.width);
 #pragma unroll
     for (int c = 0; c < kPacks; ++c) {
-      const int column = eighth_column(c);
+      const int column = column_of<8>(c);
       if (column >= width) continue;
       upstream[c].load(work.upstream, first + column);
       sum[c].load(work.sum, first + column);
       if (work.sum_upstream != nullptr) sum_upstream[c].load(work.sum_upstream, first + column);
     }
+  }
+
+  /// Of one pack in fp32, beside the weight's.
+  __device__ void values(const RmsBackward& work, int pack, float (&of_upstream)[8],
+                         float (&of_sum)[8], float (&weight)[8]) const {
+    upstream[pack].values(of_upstream), sum[pack].values(of_sum);
+    load_values<8>(static_cast<const R*>(work.weight) + column_of<8>(pack), weight);
   }
 };
 
@@ -101,12 +80,9 @@ __device__ float rms_backward_product(const RmsBackward& work, const BackwardRow
   float product = 0;
 #pragma unroll
   for (int c = 0; c < kPacks; ++c) {
-    const int column = eighth_column(c);
-    if (column >= static_cast<int>(work.width)) continue;
-    Eight<R> weights;
-    weights.load(work.weight, column);
+    if (column_of<8>(c) >= static_cast<int>(work.width)) continue;
     float upstream[8], sum[8], weight[8];
-    row.upstream[c].values(upstream), row.sum[c].values(sum), weights.values(weight);
+    row.values(work, c, upstream, sum, weight);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const float gradient = upstream[j] * (sum[j] * rstd);
@@ -122,21 +98,21 @@ __device__ void rms_backward_write(const RmsBackward& work, const BackwardRow<R,
                                    std::int64_t first, float rstd, float mean_product) {
 #pragma unroll
   for (int c = 0; c < kPacks; ++c) {
-    const int column = eighth_column(c);
+    const int column = column_of<8>(c);
     if (column >= static_cast<int>(work.width)) continue;
-    Eight<R> weights;
-    weights.load(work.weight, column);
     float upstream[8], sum[8], weight[8], out[8] = {}, again[8];
-    row.upstream[c].values(upstream), row.sum[c].values(sum), weights.values(weight);
+    row.values(work, c, upstream, sum, weight);
     if (work.sum_upstream != nullptr) row.sum_upstream[c].values(out);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       again[j] = sum[j] * (rstd * weight[j]);  // as forward rounds it
       out[j] += rstd * (upstream[j] * weight[j] - sum[j] * rstd * mean_product);
     }
-    if (work.normalized != nullptr) store_eight<T>(work.normalized, first + column, again);
-    store_eight<R>(work.sum_gradient, first + column, out);
-    if (work.delta_gradient != nullptr) store_eight<T>(work.delta_gradient, first + column, out);
+    if (work.normalized != nullptr)
+      store_values<8>(static_cast<T*>(work.normalized) + first + column, again);
+    store_values<8>(static_cast<R*>(work.sum_gradient) + first + column, out);
+    if (work.delta_gradient != nullptr)
+      store_values<8>(static_cast<T*>(work.delta_gradient) + first + column, out);
   }
 }
 
@@ -156,9 +132,8 @@ __global__ void __launch_bounds__(kThreads) rms_backward(RmsBackward work) {
                        product / static_cast<float>(work.width));
   }
   if (work.partials == nullptr) return;
-  add_warps_by_eight<kPacks>(partial, shared,
-                             work.partials + static_cast<std::int64_t>(blockIdx.x) * work.width,
-                             static_cast<int>(work.width));
+  add_warps(partial, shared, work.partials + static_cast<std::int64_t>(blockIdx.x) * work.width,
+            static_cast<int>(work.width));
 }
 
 /// Calls `launch` with R, T and the number of 256 columns a warp takes, as compile-time constants.

@@ -10,6 +10,7 @@
 
 #include "core/check_cuda.h"
 #include "core/error.h"
+#include "model/aligned.h"
 #include "model/dispatched.h"
 #include "model/rotary_kernel.h"
 
@@ -36,7 +37,7 @@ at::Tensor turned(const at::Tensor& x, const Angles& angles) {
 /// As the kernel reads it: values of a token side by side.
 at::Tensor by_token(const at::Tensor& x) {
   const bool fits = x.stride(2) == 1 && x.stride(1) == x.size(2) && x.stride(0) % 8 == 0 &&
-                    reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
+                    is_aligned(x.const_data_ptr());
   return fits ? x : x.contiguous();
 }
 

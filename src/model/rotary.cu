@@ -8,28 +8,6 @@ namespace {
 
 constexpr int kMostThreads = 256;
 
-/// Some neighbouring values, 16 bytes of them at once.
-template <class T, int kValues>
-struct Run {
-  static __device__ void load(const T* from, float* v) {
-#pragma unroll
-    for (int i = 0; i < kValues; i += Pack<T>::size) {
-      Pack<T>::load(*reinterpret_cast<const uint4*>(from + i), v + i);
-    }
-  }
-  static __device__ void store(T* to, const float* v) {
-#pragma unroll
-    for (int i = 0; i < kValues; i += Pack<T>::size) {
-      *reinterpret_cast<uint4*>(to + i) = Pack<T>::store(v + i);
-    }
-  }
-};
-template <>
-struct Run<__nv_bfloat16, 4> {  // 8 bytes
-  static __device__ void load(const __nv_bfloat16* from, float* v) { load_four(from, v); }
-  static __device__ void store(__nv_bfloat16* to, const float* v) { store_four(to, v); }
-};
-
 template <class T>
 __device__ const T* head_of(const Rotary& work, std::int64_t token, int head) {
   const int queries = static_cast<int>(work.heads), keys = static_cast<int>(work.key_value_heads);
@@ -53,12 +31,12 @@ __global__ void __launch_bounds__(kMostThreads) rotary_rows(Rotary work) {
     const int head = i / runs, column = i % runs * kValues;
     const T* const from = head_of<T>(work, token, head) + column;
     float a[kValues], b[kValues];
-    Run<T, kValues>::load(from, a);
-    Run<T, kValues>::load(from + half, b);
+    load_values<kValues>(from, a);
+    load_values<kValues>(from + half, b);
     if (head < turning) {
       float cosine[kValues], sine[kValues];
-      Run<float, kValues>::load(work.cosine + angles + column, cosine);
-      Run<float, kValues>::load(work.sine + angles + column, sine);
+      load_values<kValues>(work.cosine + angles + column, cosine);
+      load_values<kValues>(work.sine + angles + column, sine);
 #pragma unroll
       for (int j = 0; j < kValues; ++j) {
         const float s = sign * sine[j];
@@ -68,8 +46,8 @@ __global__ void __launch_bounds__(kMostThreads) rotary_rows(Rotary work) {
       }
     }
     T* const to = static_cast<T*>(work.out) + (token * all_heads + head) * work.head_width + column;
-    Run<T, kValues>::store(to, a);
-    Run<T, kValues>::store(to + half, b);
+    store_values<kValues>(to, a);
+    store_values<kValues>(to + half, b);
   }
 }
 

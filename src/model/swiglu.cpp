@@ -84,7 +84,7 @@ Pair backward_op(const at::Tensor& upstream, const at::Tensor& gate_up, bool wan
 }
 
 Pair backward_shapes(const at::Tensor&, const at::Tensor& gate_up, bool wants_activation) {
-  return {at::empty(gate_up.sizes(), gate_up.options()),
+  return {shaped_like(gate_up),
           wants_activation ? empty_activation(gate_up) : nothing_like(gate_up)};
 }
 

@@ -55,6 +55,8 @@ struct Case {
   double learning_rate = 1e-4;
   std::string precision = "bf16";  // bf16|fp32
   std::string attention = "auto", loss_kernel = "auto", block_kernel = "auto";
+  /// Else its scores are tensors that backward keeps.
+  bool attention_is_one_kernel() const { return attention != "naive" && attention != "math"; }
   std::int64_t seed = 1;
   bool vary_seed = false;  // repeat N runs with seed + N: where results, not times, are compared
   std::optional<FinetuneRecipe> finetune;

@@ -107,17 +107,16 @@ std::string minutes_text(const Case& one) {
 /// each, which programs read.
 std::string what_is_not_foretold(const std::vector<Case>& cases, bool cuda) {
   std::string text;
-  const auto lacks = [&](auto has) {
+  const auto lacks = [&](auto figure) {
     return std::any_of(cases.begin(), cases.end(), [&](const Case& one) {
-      return one.trains && one.skip.empty() && !has(one);
+      return one.trains && one.skip.empty() && !(one.*figure);
     });
   };
-  if (!cuda && lacks([](const Case& one) { return one.predicted_bytes.has_value(); })) {
-    text += "Peak memory is foretold of GPUs alone.\n";
-  } else if (lacks([](const Case& one) { return one.predicted_bytes.has_value(); })) {
-    text += "No peak is foretold where it is not known what the kernels keep.\n";
+  if (lacks(&Case::predicted_bytes)) {
+    text += cuda ? "No peak is foretold where it is not known what the kernels keep.\n"
+                 : "Peak memory is foretold of GPUs alone.\n";
   }
-  if (lacks([](const Case& one) { return one.expected_seconds.has_value(); })) {
+  if (lacks(&Case::expected_seconds)) {
     text += "No minutes without the device's peak in this precision: --ceilings FILE gives it.\n";
   }
   return text.empty() ? text : "\n" + text;
@@ -276,7 +275,6 @@ Settings case_settings(const Case& one) {
   if (one.finetune) {
     settings = merged_settings(std::move(settings), finetune_settings(*one.finetune));
   }
-  if (one.predicted_bytes) settings.push_back({"predicted_bytes", *one.predicted_bytes});
   if (one.account) settings = merged_settings(std::move(settings), account_settings(*one.account));
   if (!one.instrumented) {
     settings.push_back({"instrumentation", std::string("off")});

@@ -13,8 +13,6 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-constexpr double lock_seconds = 900;
-
 constexpr const char* part_names[] = {"import", "trace", "inductor", "kernels", "wrapper"};
 
 }  // namespace
@@ -33,7 +31,7 @@ CasePackages::CasePackages(const Case& work, const DeviceInfo& device, World& wo
 bool CasePackages::load() {
   const auto start = Clock::now();
   parts_.reset();
-  const PackageCache cache(choice_.cache, find_compile_tools(), lock_seconds, logs_);
+  const PackageCache cache(choice_.cache, find_compile_tools(), logs_);
   const auto target = compile_target(work_, device_, choice_.deterministic);
   report_.compiled = false;
   bool stopped = false;

@@ -62,6 +62,13 @@ std::vector<at::Tensor> nf4_tensors(const Nf4& quantized) {
   return tensors;
 }
 
+/// Dropout is of training alone.
+void drop_nothing(DecoderWeights& weights) {
+  for (BlockWeights& block : weights.blocks) {
+    for (Linear* linear : block.linears()) linear->adapters.dropout = {};
+  }
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> adapter_parameters(const DecoderConfig& config, std::int64_t rank) {
@@ -165,7 +172,7 @@ void FinetuneModel::add_adapters() {
   const at::TensorList leaves = trainable_.leaves();
   std::size_t next = 0;
   for (BlockWeights& block : weights_.blocks) {
-    Linear* const linears[] = {&block.qkv, &block.output, &block.gate_up, &block.down};
+    const auto linears = block.linears();
     for (std::size_t i = 0; i < joints.size(); ++i) {
       const double scale = recipe_.lora_alpha / static_cast<double>(recipe_.lora_rank);
       linears[i]->adapters = {leaves[next], leaves[next + 1], joints[i].rows, scale};
@@ -183,8 +190,7 @@ void FinetuneModel::draw_dropout(std::int64_t micro_batch) {
 void FinetuneModel::sink_gradients(GradientSink& sink) {
   std::size_t use = full() ? 1 : 0;  // the embedding's gradient is sparse
   for (BlockWeights& block : weights_.blocks) {
-    Linear* const linears[] = {&block.qkv, &block.output, &block.gate_up, &block.down};
-    for (Linear* const linear : linears) {
+    for (Linear* const linear : block.linears()) {
       if (!full()) {
         linear->adapters.a_target = {&sink, use++};
         linear->adapters.b_target = {&sink, use++};
@@ -236,12 +242,7 @@ at::Tensor FinetuneModel::loss(const DeviceBatch& batch, double scale, bool spar
   choices.checkpointing = recipe_.checkpointing == "on";
   choices.loss_chunk_bytes = recipe_.loss_chunk_mib << 20;
   DecoderWeights weights = weights_;
-  for (BlockWeights& one : weights.blocks) {
-    if (c10::GradMode::is_enabled()) break;  // dropout is of training alone
-    for (Linear* linear : {&one.qkv, &one.output, &one.gate_up, &one.down}) {
-      linear->adapters.dropout = {};
-    }
-  }
+  if (!c10::GradMode::is_enabled()) drop_nothing(weights);
   // An upcast embedding that is also the head is used there in the compute dtype.
   const at::ScalarType compute = input_dtype(weights.blocks.front().qkv);
   if (weights.head.scalar_type() != compute) weights.head = weights.head.to(compute);
@@ -259,7 +260,7 @@ FinetuneBytes FinetuneModel::bytes() const {
   }
   if (full()) return bytes;
   for (const BlockWeights& block : weights_.blocks) {
-    for (const Linear* linear : {&block.qkv, &block.output, &block.gate_up, &block.down}) {
+    for (const Linear* linear : block.linears()) {
       for (const at::Tensor& tensor : nf4_tensors(linear->quantized)) {
         bytes.nf4 += bytes_of(tensor);
         if (tensor.scalar_type() == at::kFloat) bytes.float32 -= bytes_of(tensor);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -69,22 +68,14 @@ def parser() -> Parser:
 def plan(options: argparse.Namespace, cuda: bool) -> list[Case]:
     """The cases that the options choose. Raises UsageError where nothing matches."""
     every = [make_case(size, recipe, options, cuda) for size in gpt2.SIZES for recipe in RECIPES]
-    patterns = [pattern for pattern in options.case or [] if "compile" in pattern]
-    if patterns:  # on request alone, as trainsuite's compiled rows
-        every += [compiled(case) for case in every if case.one_rank]
-    chosen = selected(every, options, gpt2.SIZES, ["124m", "355m"] if cuda else ["tiny"])
-    return [case for case in chosen if not case.compiled or names(case, patterns)]
+    on_request = [compiled(case) for case in every if case.one_rank]  # as trainsuite's
+    default_sizes = ["124m", "355m"] if cuda else ["tiny"]
+    return selected(every, options, gpt2.SIZES, default_sizes, on_request)
 
 
 def compiled(case: Case) -> Case:
     """The case with the whole model through torch.compile."""
     return replace(case, recipe=f"{case.recipe}-compile", compiled=True)
-
-
-def names(case: Case, patterns: list[str]) -> bool:
-    """Whether some pattern matches the case's name or recipe."""
-    whole = (case.name, case.recipe)
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in whole)
 
 
 def make_case(size: str, recipe: str, options: argparse.Namespace, cuda: bool) -> Case:

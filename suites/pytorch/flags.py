@@ -152,17 +152,24 @@ def selected(
     options: argparse.Namespace,
     sizes: Iterable[str],
     default_sizes: list[str],
+    on_request: Sequence[SomeCase] = (),
 ) -> list[SomeCase]:
     """The cases that the options choose, in the table's order, each once.
 
     Without --size these are `default_sizes`, or all for --list; a pattern that matches none of
-    them may name cases of other sizes whole. Raises UsageError where nothing matches.
+    them may name cases of other sizes whole, and one that matches nothing in `every` those
+    `on_request`. Raises UsageError where nothing matches.
     """
     chosen_sizes = options.size or (list(sizes) if options.list else default_sizes)
     names: set[str] = set()
     for pattern in options.case or ["*"]:
-        names |= matching(every, pattern, chosen_sizes, other_sizes=not options.size)
-    unique = {case.name: case for case in every if case.name in names}
+        found = matching(every, pattern, chosen_sizes, not options.size) or matching(
+            on_request, pattern, chosen_sizes, not options.size
+        )
+        if not found:
+            raise UsageError(without_match([*every, *on_request], pattern, chosen_sizes))
+        names |= found
+    unique = {case.name: case for case in [*every, *on_request] if case.name in names}
     return list(unique.values())
 
 
@@ -175,12 +182,15 @@ def matching(every: Sequence[Named], pattern: str, sizes: list[str], other_sizes
         if case.size in sizes
         and (case.name in whole or fnmatch.fnmatchcase(case.recipe, pattern))
     }
-    if found := inside or (whole if other_sizes else set()):
-        return found
+    return inside or (whole if other_sizes else set())
+
+
+def without_match(every: Sequence[Named], pattern: str, sizes: list[str]) -> str:
+    """What to say of a pattern that matches no case."""
     recipes = list(dict.fromkeys(case.recipe for case in every))
     near = difflib.get_close_matches(pattern, [*recipes, *(case.name for case in every)], 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise UsageError(
+    return (
         f"no case matches {pattern!r}{hint} Sizes: {', '.join(sizes)}; "
         f"cases of each: {', '.join(recipes)}"
     )

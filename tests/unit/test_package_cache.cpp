@@ -51,7 +51,7 @@ class PackageCacheTest : public testing::Test {
   void TearDown() override { remove_tree(folder_); }
 
   PackageCache cache(double lock_seconds = 30) const {
-    return PackageCache(folder_ / "cache", tools_, lock_seconds);
+    return PackageCache(folder_ / "cache", tools_, {}, lock_seconds);
   }
   int runs() const {
     std::ifstream file(folder_ / "runs");
@@ -244,7 +244,7 @@ TEST_F(PackageCacheTest, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
 
 TEST_F(PackageCacheTest, LogsCanBeKeptElsewhere) {
   std::ofstream(folder_ / "fails") << "";
-  const PackageCache cold(folder_ / "cache" / "cold-1", tools_, 30, folder_ / "logs");
+  const PackageCache cold(folder_ / "cache" / "cold-1", tools_, folder_ / "logs", 30);
   EXPECT_THROW(cold.ensure(target_, {one_}, nothing), Error);
   EXPECT_TRUE(fs::exists(folder_ / "logs" / (cold.key(target_, one_) + ".log")));
 }
