@@ -161,7 +161,7 @@ BackwardResult backward_op(const at::Tensor& upstream,
                            const std::optional<at::Tensor>& sum_upstream, const at::Tensor& sum,
                            const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& weight,
                            const at::Tensor& bias, bool adds) {
-  const Normalized saved{sum, {}, mean, rstd};
+  const Normalized saved{aligned(sum), {}, mean, rstd};
   const at::Tensor of_normalized = aligned(upstream), of_sum = aligned_or_none(sum_upstream);
   const Gradients out = cuda ? cuda_backward(of_normalized, of_sum, saved, aligned(weight), adds)
                              : cpu_backward(of_normalized, of_sum, saved, weight, bias);

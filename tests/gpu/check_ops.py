@@ -156,6 +156,10 @@ def check_layer_norm(ops, report: Report) -> None:
             x, (width,), w, b).to(dtype)], cast, up)
         for i, (a, b) in enumerate(zip(mine, theirs)):
             report.near(a, b, bound, f"layer_norm_cast {what} [{i}]")
+        turned = (residual.detach().t().contiguous().t().requires_grad_(), weight, bias)
+        for i, (a, b) in enumerate(zip(both(lambda *p: ops.layer_norm_cast(*p, dtype), turned, up),
+                                       mine)):
+            report.equal(a, b, f"layer_norm_cast {what} [{i}] of an x that is not contiguous")
         unused = torch.autograd.grad(ops.add_layer_norm(*inputs)[1], inputs, up[1])
         expected = torch.autograd.grad(add_layer_norm_reference(*inputs)[1], inputs, up[1])
         for i, (a, b) in enumerate(zip(unused, expected)):
